@@ -1,0 +1,65 @@
+"""Every error the package raises on purpose, in one tree.
+
+    LinguaError
+    ├── ConfigError            a setting is unknown or impossible; nothing was started
+    ├── InvalidIdentifier      an id from outside cannot be used in a key
+    ├── StoreUnavailable       the server could not be asked, or did not answer
+    │   └── OutcomeUnknown     ...after the command was sent: it may or may not have run
+    ├── StoreRejected          the server answered with an error we do not handle
+    └── EmbeddedServerError    the private server could not be started or kept
+
+`StoreUnavailable` is always safe to retry: nothing ran. `OutcomeUnknown` is safe to retry for every
+script of this package, because each is idempotent by job and attempt.
+"""
+
+from __future__ import annotations
+
+
+class LinguaError(Exception):
+    """Root of all errors raised on purpose."""
+
+
+class ConfigError(LinguaError):
+    """A setting is unknown or has an impossible value."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path}: {problem}" if path else problem)
+
+
+class InvalidIdentifier(LinguaError):
+    """An identifier from outside has characters or a length that no key may carry."""
+
+    def __init__(self, kind: str, value: str) -> None:
+        self.kind = kind
+        self.value = value
+        super().__init__(
+            f"{kind} must be 1 to 128 characters of A-Z a-z 0-9 _ . : - but is: {value[:64]!r}"
+        )
+
+
+class StoreUnavailable(LinguaError):
+    """The store could not be reached; the call did not run."""
+
+    def __init__(self, where: str, why: str) -> None:
+        self.where = where
+        self.why = why
+        super().__init__(f"store {where} unavailable: {why}")
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The call was sent and the answer was lost: it may have run."""
+
+
+class StoreRejected(LinguaError):
+    """The server refused a command for a reason that retrying does not cure."""
+
+    def __init__(self, command: str, reply: str) -> None:
+        self.command = command
+        self.reply = reply
+        super().__init__(f"store refused {command}: {reply}")
+
+
+class EmbeddedServerError(LinguaError):
+    """The private server of local mode could not be started or kept running."""

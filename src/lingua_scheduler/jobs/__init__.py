@@ -1,0 +1,1 @@
+"""One utterance's work: requirement, placement, the job machine, dispatch, sweep."""

@@ -1,0 +1,1 @@
+"""Compute nodes: what they can do and how they are."""

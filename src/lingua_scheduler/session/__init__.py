@@ -1,0 +1,1 @@
+"""One conversation: the order of its outcomes."""

@@ -1,0 +1,1 @@
+"""Everything that lives in the Redis-protocol server: keys, scripts, connections."""
