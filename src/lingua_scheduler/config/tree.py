@@ -1,0 +1,242 @@
+"""The tree of settings: every one with its type, bound, unit, default and one sentence.
+
+docs/config.md is generated from this file, so the sentence is written for an operator. Rules that
+join two settings are in `consistency`. Limits that no operator should tune are not here at all:
+they are constants beside the code they bound.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.secret import SecretUrl
+
+AUTO = "auto"
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+
+
+def _int(low: int, high: int, text: str, unit: str = "") -> Meta:
+    return Meta(ge=low, le=high, description=text, extra={"unit": unit})
+
+
+def _ms(low: int, high: int, text: str) -> Meta:
+    return _int(low, high, text, "ms")
+
+
+def _text(text: str, *, allowed: str = "", pattern: str | None = None) -> Meta:
+    return Meta(pattern=pattern, description=text, extra={"allowed": allowed})
+
+
+_ID_PATTERN = r"\A[A-Za-z0-9_.:-]{1,128}\Z"
+_ID_ALLOWED = "1 to 128 characters of A-Z a-z 0-9 _ . : -"
+_Id = Annotated[str, _text("An identifier.", allowed=_ID_ALLOWED, pattern=_ID_PATTERN)]
+
+
+class Redis(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The external server of `cross_instance` mode; `local` mode starts its own."""
+
+    mode: Annotated[
+        Literal["single", "cluster"],
+        _text("One server (`url`) or a cluster (`urls`)."),
+    ] = "single"
+    url: Annotated[
+        SecretUrl,
+        _text("The server; ACL user and password go in the URL, `rediss://` turns TLS on."),
+    ] = SecretUrl("")
+    urls: Annotated[
+        tuple[SecretUrl, ...],
+        _text("Some nodes of the cluster; the others are found through them."),
+    ] = ()
+    key_prefix: Annotated[
+        str,
+        _text(
+            "First part of every key, so that several deployments can share one server.",
+            allowed="1 to 32 characters of A-Z a-z 0-9 _ . -",
+            pattern=r"\A[A-Za-z0-9_.-]{1,32}\Z",
+        ),
+    ] = "lingua"
+    call_timeout_ms: Annotated[
+        int, _ms(10, MINUTE_MS, "How long one call may take before the store counts as gone.")
+    ] = 1000
+    connect_timeout_ms: Annotated[
+        int, _ms(10, MINUTE_MS, "How long opening a connection may take, TLS and login included.")
+    ] = 1000
+    tls_ca_file: Annotated[
+        str, _text("Certificates (PEM) the server is checked against; empty: the system's.")
+    ] = ""
+    tls_cert_file: Annotated[
+        str, _text("Our own certificate (PEM), if the server asks clients for one.")
+    ] = ""
+    tls_key_file: Annotated[str, _text("The private key (PEM) of `tls_cert_file`.")] = ""
+
+
+class Jobs(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The life of a job: how long each step may take and how much may wait."""
+
+    pending_ms: Annotated[
+        int, _ms(100, HOUR_MS, "How long a job may wait for a free node before it expires.")
+    ] = 10_000
+    attempt_ms: Annotated[
+        int, _ms(100, HOUR_MS, "How long a node may work on a job before another one gets it.")
+    ] = 30_000
+    ack_ms: Annotated[
+        int, _ms(50, MINUTE_MS, "How long a node that acknowledges jobs may stay silent on one.")
+    ] = 2000
+    attempts_max: Annotated[int, _int(1, 10, "How many nodes may try one job before it fails.")] = 3
+    binding_ms: Annotated[
+        int, _ms(1000, HOUR_MS, "How long a repeated request id is answered with the same job.")
+    ] = 90_000
+    pending_jobs_max: Annotated[
+        int, _int(1, 1_000_000, "Jobs that may wait in one cell; beyond it new ones are refused.")
+    ] = 1000
+    in_flight_max: Annotated[
+        int, _int(1, 1000, "Utterances of one session and language that may be unsettled at once.")
+    ] = 8
+    outbox_max: Annotated[int, _int(1, 1_000_000, "Undelivered outcomes kept for one session.")] = (
+        1000
+    )
+    gap_ms: Annotated[
+        int, _ms(100, HOUR_MS, "How long later outcomes wait for a missing earlier one.")
+    ] = 10_000
+    reserve_ms: Annotated[
+        int,
+        _ms(50, MINUTE_MS, "How long a slot in another cell is held until its job is committed."),
+    ] = 2000
+    lease_grace_ms: Annotated[
+        int, _ms(0, MINUTE_MS, "How much longer than its attempt a slot stays taken if not freed.")
+    ] = 5000
+    retry_after_ms: Annotated[
+        int, _ms(50, MINUTE_MS, "What a refused client is told to wait before it tries again.")
+    ] = 1000
+    sweep_interval_ms: Annotated[
+        int, _ms(20, MINUTE_MS, "How often each instance looks for what has run out of time.")
+    ] = 500
+    refuse_unserved_pairs: Annotated[
+        bool, _text("Refuse a language pair no known node serves, rather than wait for a node.")
+    ] = False
+    spread: Annotated[
+        bool, _text("Avoid the node a session used last, so that no node hears all of it.")
+    ] = False
+    spread_ms: Annotated[
+        int, _ms(1000, HOUR_MS, "How long `spread` avoids the node used last.")
+    ] = 30_000
+    retain_audio: Annotated[
+        bool, _text("Keep audio in the store until the outcome, so that any instance can resend.")
+    ] = True
+
+
+class Nodes(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """When a node counts as able to work."""
+
+    max_jobs: Annotated[
+        int, _int(1, 1024, "Jobs at once on a node that does not say how many it takes.")
+    ] = 4
+    good_beats: Annotated[int, _int(1, 100, "Good heartbeats before a new node gets work.")] = 1
+    bad_beats: Annotated[
+        int, _int(1, 100, "Bad heartbeats within the window that take a node out of work.")
+    ] = 3
+    bad_beats_window: Annotated[
+        int, _int(1, 100, "How many of the last heartbeats `bad_beats` is counted over.")
+    ] = 5
+    warmup_ms: Annotated[
+        int, _ms(1000, HOUR_MS, "How long a new node may take to become ready.")
+    ] = 60_000
+    silence_ms: Annotated[
+        int, _ms(500, HOUR_MS, "How long without a heartbeat until a node counts as offline.")
+    ] = 45_000
+    stale_ms: Annotated[
+        int, _ms(1000, 24 * HOUR_MS, "How long after its last heartbeat a node is forgotten.")
+    ] = 600_000
+    resource_percent_max: Annotated[
+        int,
+        _int(1, 100, "CPU, GPU or memory use above which a node gets no new job.", "%"),
+    ] = 85
+    require_gpu: Annotated[bool, _text("Refuse nodes that report no GPU.")] = False
+
+
+class Models(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What happens when a node says that a model is not available."""
+
+    unavailable_ms: Annotated[
+        int, _ms(1000, HOUR_MS, "How long that service of that node is left out of placement.")
+    ] = 60_000
+    debounce_ms: Annotated[
+        int, _ms(1000, MINUTE_MS, "How long repeated reports of one service count as one.")
+    ] = 5000
+    rate_window_ms: Annotated[
+        int, _ms(1000, 5 * MINUTE_MS, "The window over which `rate_max` is counted.")
+    ] = 10_000
+    rate_max: Annotated[
+        int, _int(1, 10_000, "Reports taken from one node per window; further ones are dropped.")
+    ] = 30
+
+
+class Sessions(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How sessions outlive their socket and their instance."""
+
+    lease_ms: Annotated[
+        int, _ms(1000, HOUR_MS, "How long a silent instance keeps a session before it is adopted.")
+    ] = 60_000
+    resume_ms: Annotated[
+        int, _ms(1000, 24 * HOUR_MS, "How long a client that lost its socket may come back.")
+    ] = 120_000
+
+
+class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A tenant that needs other placement than the default."""
+
+    id: Annotated[
+        str, _text("The tenant, as its tokens name it.", allowed=_ID_ALLOWED, pattern=_ID_PATTERN)
+    ]
+    pools: Annotated[
+        tuple[_Id, ...], _text("Pools this tenant is pinned to; empty: any pool that fits.")
+    ] = ()
+    cells: Annotated[int, _int(1, 1024, "Over how many cells its sessions are spread.")] = 1
+
+
+def _home_data_dir() -> Path:
+    try:
+        return Path.home() / ".local" / "share" / "lingua"
+    except RuntimeError:
+        problem = "is needed: this user has no home directory to put it in"
+        raise ConfigError("data_dir", problem) from None
+
+
+class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The instance as a whole."""
+
+    deployment_mode: Annotated[
+        Literal["local", "cross_instance"],
+        _text("`local` starts a private server; `cross_instance` shares the one in `[redis]`."),
+    ] = "local"
+    data_dir: Annotated[
+        Path,
+        Meta(
+            description="Where `local` mode keeps its server's socket and files.",
+            extra={"default": "$XDG_DATA_HOME/lingua, else ~/.local/share/lingua"},
+        ),
+    ] = msgspec.field(default_factory=_home_data_dir)
+    instance_id: Annotated[
+        str,
+        _text(
+            "Name of this process among all instances; `auto` makes one of host and pid.",
+            allowed=_ID_ALLOWED,
+            pattern=_ID_PATTERN,
+        ),
+    ] = AUTO
+    cells: Annotated[
+        int,
+        _int(1, 1024, "Placement cells: about four per cluster master, the same everywhere."),
+    ] = 1
+    redis: Redis = Redis()
+    jobs: Jobs = Jobs()
+    nodes: Nodes = Nodes()
+    models: Models = Models()
+    sessions: Sessions = Sessions()
+    tenants: Annotated[tuple[Tenant, ...], _text("Tenants that need other placement.")] = ()

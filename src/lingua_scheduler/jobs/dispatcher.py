@@ -1,0 +1,290 @@
+"""A job's way through the cells: submit, place, settle, move, end.
+
+With one cell every step is one script. With several, a job whose home cell cannot serve it takes
+three: reserve a slot in another cell (short), commit the job to it at home, confirm the slot for
+the attempt. A crash between any two leaves only a slot that expires and a timer that another
+instance acts on.
+
+What must happen on sockets comes back as `Work`: push these, deliver these, tell these to stop.
+The caller does that; nothing here knows a socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lingua_scheduler.state.records import Effects, Lease, Submitted, WaitingJob
+from lingua_scheduler.state.reply import Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lingua_scheduler.jobs.fleet import FleetSnapshot
+    from lingua_scheduler.state.keys import Cell, Cells
+    from lingua_scheduler.state.policy import Policy
+    from lingua_scheduler.state.records import (
+        Cancelled,
+        ForeignSlot,
+        JobSpec,
+        Moved,
+        NodeReply,
+        Placement,
+        Released,
+        Settled,
+    )
+    from lingua_scheduler.state.store import Store
+
+# How many waiting jobs one look offers to other cells.
+OFFER_MAX = 32
+
+
+@dataclass(slots=True)
+class Delivery:
+    """Outcomes of one session that its owner must send."""
+
+    owner: str
+    session: str
+    epoch: str
+    outcomes: tuple[Released, ...]
+
+
+@dataclass(slots=True)
+class Work:
+    """What must happen on sockets after a step."""
+
+    push: list[Placement] = field(default_factory=list)
+    deliver: list[Delivery] = field(default_factory=list)
+    # Attempts whose node must be told to stop.
+    stop: list[Cancelled] = field(default_factory=list)
+
+    def take(self, effects: Effects) -> None:
+        """Add what a script's answer asks for."""
+        self.push.extend(effects.placed)
+        if effects.released:
+            self.deliver.append(
+                Delivery(effects.owner, effects.session, effects.epoch, effects.released)
+            )
+
+    def merge(self, other: Work) -> None:
+        """Add another step's work."""
+        self.push.extend(other.push)
+        self.deliver.extend(other.deliver)
+        self.stop.extend(other.stop)
+
+
+class Dispatcher:
+    """Moves jobs through the store on behalf of one instance."""
+
+    def __init__(self, store: Store, cells: Cells, fleet: FleetSnapshot, policy: Policy) -> None:
+        self._store = store
+        self._cells = cells
+        self._fleet = fleet
+        self._policy = policy
+
+    async def submit(
+        self, home: Cell, job: str, spec: JobSpec, body: bytes, audio: bytes = b""
+    ) -> tuple[Submitted, Work]:
+        """Admit a job: placed, waiting, refused, or the duplicate of one that is there."""
+        named = self._preferred(home, spec.preferred)
+        others = self._fleet.elsewhere(home, spec.demand)
+        park = 2 if named else 1 if others else 0
+        answer = await self._store.job_submit(home, job, spec, body, audio=audio, park=park)
+        work = Work()
+        if answer.reply is Reply.PARKED:
+            waiting = WaitingJob(job, 0, spec.demand, spec.preferred, "")
+            answer = await self._place_parked(home, waiting, answer, work)
+        if answer.placement is not None:
+            work.push.append(answer.placement)
+        work.take(answer.effects)
+        return answer, work
+
+    async def settle(  # noqa: PLR0913 the wire's own fields
+        self,
+        home: Cell,
+        job: str,
+        attempt: int,
+        node: str,
+        *,
+        kind: str,
+        reason: str = "-",
+        payload: bytes = b"",
+    ) -> tuple[Settled, Work]:
+        """End a job with its holder's report."""
+        answer = await self._store.job_settle(
+            home, job, attempt, node, kind=kind, reason=reason, payload=payload
+        )
+        return answer, await self._follow(home, answer.effects)
+
+    async def cancel(self, home: Cell, job: str, reason: str) -> tuple[Settled, Work]:
+        """End a job nobody wants any more."""
+        answer, told = await self._store.job_cancel(home, job, reason)
+        work = await self._follow(home, answer.effects)
+        if told.node:
+            work.stop.append(told)
+        return answer, work
+
+    async def close_session(
+        self, home: Cell, session: str, reason: str, *, lapse_only: bool = False
+    ) -> tuple[Settled, Work]:
+        """Close a session and end what it left."""
+        answer, told = await self._store.session_close(home, session, reason, lapse_only=lapse_only)
+        work = await self._follow(home, answer.effects)
+        work.stop.extend(entry for entry in told if entry.node)
+        return answer, work
+
+    async def end_turn(self, home: Cell, session: str, turn: str) -> tuple[Settled, Work]:
+        """End a turn that has no closing piece."""
+        answer = await self._store.turn_end(home, session, turn)
+        return answer, await self._follow(home, answer.effects)
+
+    async def fill(self, home: Cell, session: str, lane: str, **where: int) -> tuple[Settled, Work]:
+        """Give an explicit outcome to an index (or to the holes that are due)."""
+        reason = "refused" if where.get("index", -1) >= 0 else "gap_timeout"
+        answer = await self._store.lane_fill(home, session, lane, reason=reason, **where)
+        return answer, await self._follow(home, answer.effects)
+
+    async def failover(
+        self, home: Cell, job: str, attempt: int, *, node: str = "", reason: str
+    ) -> tuple[Moved, Work]:
+        """Take a job from its holder: to another node, into the queue, or to its end."""
+        park = 1 if len(self._cells.all) > 1 else 0
+        moved = await self._store.job_failover(
+            home, job, attempt, node=node, reason=reason, park=park
+        )
+        work = await self._follow(home, moved.effects)
+        if moved.placement is not None:
+            work.push.append(moved.placement)
+        if moved.reply is Reply.PARKED and moved.waiting is not None:
+            parked = Submitted(Reply.PARKED, code=moved.code, label=moved.label)
+            answer = await self._place_parked(home, moved.waiting, parked, work)
+            if answer.placement is not None:
+                work.push.append(answer.placement)
+        if moved.reply is Reply.DEFERRED and moved.cell != home.name:
+            lease = Lease(job, moved.attempt, home.name)
+            await self._confirm(moved.cell, moved.left_node, lease, moved.ends_at_ms)
+        return moved, work
+
+    async def node_lost(self, node: str, conn: str) -> tuple[NodeReply, Work]:
+        """A node's socket is gone: its leases move on."""
+        cell = self._cells.of_node(node)
+        answer = await self._store.node_offline(cell, node, conn)
+        return answer, await self.move_leases(node, answer.lost, "node_lost")
+
+    async def move_leases(self, node: str, leases: Sequence[Lease], reason: str) -> Work:
+        """Fail over every lease of a node; a lease whose job has gone on is only given back."""
+        works = await asyncio.gather(*(self._move_lease(node, lease, reason) for lease in leases))
+        total = Work()
+        for work in works:
+            total.merge(work)
+        return total
+
+    async def release_foreign(self, home: Cell, slot: ForeignSlot) -> Work:
+        """Give back a slot in another cell and drop the reminder at home."""
+        lease = Lease(slot.job, slot.attempt, home.name)
+        answer = await self._store.lease_release(self._cells.named(slot.cell), slot.node, lease)
+        await self._store.cell_done(home, slot)
+        work = Work()
+        work.take(answer.effects)
+        return work
+
+    async def offer_waiting(self, home: Cell) -> Work:
+        """Offer the jobs that wait in a cell to the other cells, earliest deadline first."""
+        work = Work()
+        if len(self._cells.all) == 1:
+            return work
+        for waiting in await self._store.cell_waiting(home, OFFER_MAX):
+            placed = await self._place_elsewhere(home, waiting, work)
+            if placed is not None:
+                work.push.append(placed)
+        return work
+
+    async def _move_lease(self, node: str, lease: Lease, reason: str) -> Work:
+        cell = self._cells.of_node(node)
+        home = self._cells.named(lease.home) if lease.home else cell
+        moved, work = await self.failover(home, lease.job, lease.attempt, node=node, reason=reason)
+        if moved.reply in (Reply.NO_JOB, Reply.JOB_ENDED, Reply.STALE_ATTEMPT, Reply.NODE_MISMATCH):
+            answer = await self._store.lease_release(cell, node, lease)
+            work.take(answer.effects)
+        return work
+
+    async def _follow(self, home: Cell, effects: Effects) -> Work:
+        work = Work()
+        work.take(effects)
+        if effects.freed:
+            for freed in await asyncio.gather(
+                *(self.release_foreign(home, slot) for slot in effects.freed)
+            ):
+                work.merge(freed)
+            # A slot became free in another cell: who waits here may take it.
+            work.merge(await self.offer_waiting(home))
+        return work
+
+    # Placement over several cells
+
+    def _preferred(self, home: Cell, node: str) -> str:
+        """Return `cell/node` of a preferred node that lives in another cell."""
+        if not node or self._cells.of_node(node) is home:
+            return ""
+        return f"{self._cells.of_node(node).name}/{node}"
+
+    async def _place_parked(
+        self, home: Cell, waiting: WaitingJob, parked: Submitted, work: Work
+    ) -> Submitted:
+        for named in (parked.affinity, self._preferred(home, waiting.preferred)):
+            placement = await self._place_named(home, waiting, named, work) if named else None
+            if placement is not None:
+                return Submitted(Reply.PLACED, placement)
+        if parked.label == "affinity_elsewhere":
+            here = await self._store.job_place(home, waiting.job, park=1)
+            if here.reply is not Reply.PARKED:
+                return here
+        placement = await self._place_elsewhere(home, waiting, work)
+        if placement is not None:
+            return Submitted(Reply.PLACED, placement)
+        answer = await self._store.job_place(home, waiting.job)
+        work.take(answer.effects)
+        return answer._replace(effects=Effects())
+
+    async def _place_named(
+        self, home: Cell, waiting: WaitingJob, named: str, work: Work
+    ) -> Placement | None:
+        name, _, node = named.partition("/")
+        cell = self._cells.named(name)
+        return await self._reserve_and_commit(home, cell, waiting, work, only=node)
+
+    async def _place_elsewhere(
+        self, home: Cell, waiting: WaitingJob, work: Work
+    ) -> Placement | None:
+        for cell in self._fleet.elsewhere(home, waiting.demand):
+            placement = await self._reserve_and_commit(home, cell, waiting, work)
+            if placement is not None:
+                return placement
+        return None
+
+    async def _reserve_and_commit(
+        self, home: Cell, cell: Cell, waiting: WaitingJob, work: Work, *, only: str = ""
+    ) -> Placement | None:
+        lease = Lease(waiting.job, waiting.attempt + 1, home.name)
+        slot = await self._store.lease_reserve(
+            cell, lease, waiting.demand, only=only, tried=waiting.tried
+        )
+        if slot.reply is not Reply.RESERVED:
+            return None
+        answer = await self._store.job_commit(home, lease.job, lease.attempt, cell.name, slot)
+        if answer.placement is None:
+            given_back = await self._store.lease_release(cell, slot.node, lease)
+            work.take(given_back.effects)
+            return None
+        placement = answer.placement
+        if not await self._confirm(cell.name, slot.node, lease, placement.ends_at_ms):
+            _, more = await self.failover(home, lease.job, lease.attempt, reason="lease_lapsed")
+            work.merge(more)
+            return None
+        return placement
+
+    async def _confirm(self, cell: str, node: str, lease: Lease, ends_at_ms: int) -> bool:
+        expires_at_ms = ends_at_ms + self._policy.lease_grace_ms
+        reply = await self._store.lease_confirm(self._cells.named(cell), node, lease, expires_at_ms)
+        return reply is Reply.OK

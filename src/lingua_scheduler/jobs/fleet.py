@@ -1,0 +1,93 @@
+"""What an instance knows of the whole fleet: the pools of every cell, read now and then.
+
+Used to skip cells that cannot serve a demand, and by `explain`. It may be a moment old: a decision
+is always taken inside a cell's own script, never here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from lingua_scheduler.jobs.placement import Fleet, NodeView, PoolView, pool_refuses
+from lingua_scheduler.jobs.requirement import Demand
+from lingua_scheduler.nodes.capability import read_descriptor
+
+if TYPE_CHECKING:
+    from lingua_scheduler.state.keys import Cell, Cells
+    from lingua_scheduler.state.records import NodeRow, PoolRow
+    from lingua_scheduler.state.store import Store
+
+PAGE = 500
+
+
+class FleetSnapshot:
+    """The pools of all cells, as they were at the last refresh."""
+
+    def __init__(self, store: Store, cells: Cells) -> None:
+        self._store = store
+        self._cells = cells
+        # None until the first refresh: then every cell is worth asking.
+        self._pools: dict[str, list[PoolView]] | None = None
+        # Demand -> cells that serve it; dropped with each refresh.
+        self._serving: dict[str, frozenset[str]] = {}
+
+    async def refresh(self) -> None:
+        """Read the pools of every cell."""
+        rows = await asyncio.gather(*(self._store.cell_pools(cell) for cell in self._cells.all))
+        self._pools = {
+            cell.name: [pool_view(row) for row in pools]
+            for cell, (pools, _, _) in zip(self._cells.all, rows, strict=True)
+        }
+        self._serving.clear()
+
+    def elsewhere(self, home: Cell, demand: str) -> list[Cell]:
+        """Return the other cells that may serve a demand, in ring order."""
+        if len(self._cells.all) == 1:
+            return []
+        ring = self._cells.ring_after(home)
+        if self._pools is None:
+            return list(ring)
+        serving = self._serving.get(demand)
+        if serving is None:
+            wanted = Demand.parse(demand)
+            serving = frozenset(
+                name
+                for name, pools in self._pools.items()
+                if any(pool_refuses(pool, wanted) is None for pool in pools)
+            )
+            self._serving[demand] = serving
+        return [cell for cell in ring if cell.name in serving]
+
+
+async def read_fleet(store: Store, cell: Cell) -> Fleet:
+    """Read one cell whole, page by page, for `explain` and for tests."""
+    pools, _, _ = await store.cell_pools(cell)
+    fleet = Fleet(pools={row.pool: pool_view(row) for row in pools})
+    after = ""
+    while rows := await store.cell_nodes(cell, after, PAGE):
+        fleet.nodes |= {row.node: node_view(row) for row in rows if row.pool in fleet.pools}
+        after = rows[-1].node
+    return fleet
+
+
+def pool_view(row: PoolRow) -> PoolView:
+    """Return a pool as placement sees it."""
+    can, services = read_descriptor(row.descriptor)
+    return PoolView(row.pool, can, services)
+
+
+def node_view(row: NodeRow) -> NodeView:
+    """Return a node as placement sees it."""
+    return NodeView(
+        id=row.node,
+        pool=row.pool,
+        boot=row.boot,
+        status=row.status,
+        draining=row.draining,
+        over=row.over,
+        max_jobs=row.max,
+        leased=row.leased,
+        extra=row.extra,
+        tie=row.score % 1,
+    )

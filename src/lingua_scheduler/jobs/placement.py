@@ -1,0 +1,261 @@
+"""The placement policy. Pure; the oracle of `pick.lua` and the code `explain` shows.
+
+Pools are tried specialists first; among equally broad pools two that have a free node are compared,
+starting where the job's own chance (`tie`) says; within a pool the least loaded node wins. Every
+node that is not chosen has a reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lingua_scheduler.jobs.requirement import Demand
+    from lingua_scheduler.nodes.capability import Capability
+
+# Filters in the order they are applied; the further a pool comes, the better its reason tells.
+FILTERS = (
+    "lang_pair_unsupported",
+    "tts_lang_unsupported",
+    "model_not_available",
+    "feature_unsupported",
+    "not_in_public_pool",
+    "not_in_pinned_pool",
+)
+# Labels of nodes that cannot take work, in the order that breaks ties.
+NODE_LABELS = (
+    "status_not_ready",
+    "offline",
+    "capacity_exceeded",
+    "resource_threshold_exceeded",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """A pool: what its nodes can do. `services` are those that work now."""
+
+    id: str
+    can: Capability
+    services: frozenset[str]
+
+    @property
+    def breadth(self) -> int:
+        """Return how much else these nodes can do."""
+        return self.can.breadth * 1000 + len(self.services) * 20 + len(self.can.features)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as placement sees it."""
+
+    id: str
+    pool: str
+    boot: str = ""
+    status: str = "ready"
+    draining: bool = False
+    over: bool = False
+    max_jobs: int = 4
+    # Unexpired leases, and jobs the node reported that no lease explains.
+    leased: int = 0
+    extra: int = 0
+    tie: float = 0.0
+
+    @property
+    def blocked_by(self) -> str | None:
+        """Return the label of what keeps this node from new work, or None."""
+        if self.status == "offline":
+            return "offline"
+        if self.draining or self.status != "ready":
+            return "status_not_ready"
+        if self.over:
+            return "resource_threshold_exceeded"
+        return "capacity_exceeded" if self.leased + self.extra >= self.max_jobs else None
+
+    @property
+    def load(self) -> float:
+        """Return the share of slots in use, in thousandths, with the tie-break behind the point."""
+        return math.floor(1000 * (self.leased + self.extra) / self.max_jobs) + self.tie
+
+
+def pool_refuses(pool: PoolView, wanted: Demand, *, paired: bool = False) -> str | None:
+    """Return the first filter that removes a pool for a demand, or None if it serves it."""
+    can = pool.can
+    passes = (
+        all(serves_direction(can, *direction.split(">")) for direction in wanted.directions),
+        can.speech is None or set(wanted.speech) <= set(can.speech),
+        set(wanted.services) <= pool.services,
+        set(wanted.features) <= set(can.features),
+        paired or can.owner in ("", wanted.tenant),
+        paired or not wanted.pools or pool.id in wanted.pools,
+    )
+    return next((name for name, passed in zip(FILTERS, passes, strict=True) if not passed), None)
+
+
+def serves_direction(can: Capability, source: str, target: str) -> bool:
+    """Tell whether a node hears `source` (`*`: any) and gives `target` ('': no translation)."""
+    if can.serves_any:
+        return True
+    if can.pairs is not None:
+        known = (pair.split(">") for pair in can.pairs)
+        return any(source in ("*", s) and target in ("", t) for s, t in known)
+    hears = source == "*" or can.sources is None or source in can.sources
+    return hears and (target == "" or can.targets is None or target in can.targets)
+
+
+def rank_pools(pools: Iterable[PoolView], wanted: Demand) -> list[list[PoolView]]:
+    """Return the pools that serve a demand, in groups of equal breadth, specialists first."""
+    fits = sorted(
+        (pool for pool in pools if pool_refuses(pool, wanted) is None),
+        key=lambda pool: (pool.breadth, pool.id),
+    )
+    groups: dict[int, list[PoolView]] = {}
+    for pool in fits:
+        groups.setdefault(pool.breadth, []).append(pool)
+    return list(groups.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What one job adds to its demand: who it should go to, who it must not go to, its chance."""
+
+    demand: Demand
+    affinity: str = ""
+    preferred: str = ""
+    # (node, boot) that must not get it again.
+    tried: frozenset[tuple[str, str]] = frozenset()
+    # A node to avoid if another can take it.
+    avoid: str = ""
+    tie: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The chosen node, or the code and label of the refusal."""
+
+    node: str = ""
+    code: str = ""
+    label: str = ""
+
+
+@dataclass(slots=True)
+class Fleet:
+    """Pools and nodes of one cell."""
+
+    pools: dict[str, PoolView] = field(default_factory=dict)
+    nodes: dict[str, NodeView] = field(default_factory=dict)
+
+    def members(self) -> Mapping[str, list[NodeView]]:
+        """Return the nodes of each pool."""
+        members: dict[str, list[NodeView]] = {pool: [] for pool in self.pools}
+        for node in self.nodes.values():
+            members[node.pool].append(node)
+        return members
+
+
+def choose(fleet: Fleet, wish: Wish) -> Verdict:
+    """Return the node a job goes to: affinity, preferred, then the pools; or why none."""
+    for named in (wish.affinity, wish.preferred):
+        if named and may_take(fleet, wish, named):
+            return Verdict(named)
+    groups = rank_pools(fleet.pools.values(), wish.demand)
+    members = fleet.members()
+    for avoid in (wish.avoid, "") if wish.avoid else ("",):
+        for group in groups:
+            node = best_of_group(group, members, wish, avoid)
+            if node is not None:
+                return Verdict(node.id)
+    return refusal(fleet, groups, members, wish.demand)
+
+
+def may_take(fleet: Fleet, wish: Wish, name: str) -> bool:
+    """Tell whether a named node is fully eligible and has a slot."""
+    node = fleet.nodes.get(name)
+    if node is None or node.blocked_by or (name, node.boot) in wish.tried:
+        return False
+    pool = fleet.pools[node.pool]
+    if pool_refuses(pool, wish.demand) is None:
+        return True
+    return wish.demand.paired == name and pool_refuses(pool, wish.demand, paired=True) is None
+
+
+def best_of_group(
+    group: Sequence[PoolView], members: Mapping[str, list[NodeView]], wish: Wish, avoid: str
+) -> NodeView | None:
+    """Return the less loaded of the first two free nodes that equally broad pools offer."""
+    first = math.floor(wish.tie * len(group))
+    offers: list[NodeView] = []
+    for step in range(len(group)):
+        pool = group[(first + step) % len(group)]
+        free = [
+            node
+            for node in members[pool.id]
+            if not node.blocked_by and node.id != avoid and (node.id, node.boot) not in wish.tried
+        ]
+        if free:
+            offers.append(min(free, key=lambda node: (node.load, node.id)))
+        if len(offers) == 2:
+            break
+    return min(offers, key=lambda node: node.load, default=None)
+
+
+def refusal(
+    fleet: Fleet,
+    groups: list[list[PoolView]],
+    members: Mapping[str, list[NodeView]],
+    wanted: Demand,
+) -> Verdict:
+    """Return the code and the label that tell best why nobody could take a job."""
+    if not groups:
+        furthest = furthest_filter(fleet.pools.values(), wanted)
+        if furthest in ("no_nodes", *FILTERS[:2]):
+            return Verdict(code="NO_POOL_FOR_LANG_PAIR", label=furthest)
+        return Verdict(code="NO_AVAILABLE_NODE", label=furthest)
+    nodes = [node for group in groups for pool in group for node in members[pool.id]]
+    if all(node.status == "offline" for node in nodes):
+        return Verdict(code="EMPTY_POOL", label="offline")
+    counts = Counter(node.blocked_by for node in nodes)
+    label = max(NODE_LABELS, key=lambda name: counts[name])
+    return Verdict(code="NO_AVAILABLE_NODE", label=label if counts[label] else "excluded")
+
+
+def furthest_filter(pools: Iterable[PoolView], wanted: Demand) -> str:
+    """Return the reason of the pool that passed most filters."""
+    reasons = [reason for pool in pools if (reason := pool_refuses(pool, wanted)) is not None]
+    return max(reasons, key=FILTERS.index, default="no_nodes")
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One line of `explain`: a node, and the filter that removed it or its load."""
+
+    pool: str
+    node: str
+    removed_by: str
+    load: float
+    chosen: bool
+
+
+def explain(fleet: Fleet, wish: Wish) -> tuple[Verdict, list[Explained]]:
+    """Return the verdict and, for every node, what removed it."""
+    verdict = choose(fleet, wish)
+    lines = []
+    for node in sorted(fleet.nodes.values(), key=lambda n: (n.pool, n.load, n.id)):
+        removed = removed_by(fleet, wish, node) or ""
+        chosen = node.id == verdict.node
+        lines.append(Explained(node.pool, node.id, "" if chosen else removed, node.load, chosen))
+    return verdict, lines
+
+
+def removed_by(fleet: Fleet, wish: Wish, node: NodeView) -> str | None:
+    """Return the filter that removes one node for a wish."""
+    paired = wish.demand.paired == node.id
+    reason = pool_refuses(fleet.pools[node.pool], wish.demand, paired=paired)
+    if reason is None and (node.id, node.boot) in wish.tried:
+        reason = "excluded"
+    return reason or node.blocked_by

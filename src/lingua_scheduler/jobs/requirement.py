@@ -1,0 +1,207 @@
+"""What a job needs from a node: languages, services, features. Pure.
+
+Feature flags name modules, modules depend on modules, and the expanded set decides which services
+and which features a node must have. A `Demand` is that need in canonical text: it is the name of a
+queue, the key of the cell's cache of pools, and the argument the placement scripts read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
+AUTO = "auto"
+
+SERVICES = ("asr", "nmt", "tts", "semantic", "tone")
+
+
+class UnknownModule(ValueError):
+    """A feature or module that no table knows."""
+
+
+class InvalidDemand(ValueError):
+    """A language or a combination that cannot be asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One ability a feature flag can ask for, and what it needs below it."""
+
+    needs: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+
+
+MODULES = {
+    "asr": Module(services=("asr",)),
+    "nmt": Module(services=("nmt",)),
+    "tts": Module(services=("tts",)),
+    "vad": Module(),
+    "emotion_detection": Module(("asr",), (), ("emotion-xlm-r",)),
+    "speaker_identification": Module((), ("tone",), ("speaker-id-ecapa",)),
+    "voice_cloning": Module(("speaker_identification",), ("tone",), ("vc-model-v1",)),
+    "speech_rate_detection": Module(("asr",), (), ("sr-d-v1",)),
+    "speech_rate_control": Module(("speech_rate_detection", "tts"), (), ("tts-vocoder-v1",)),
+    "persona_adaptation": Module(("asr",), (), ("persona-style-transformer",)),
+}
+
+# Feature flag on the wire -> module.
+FEATURES = {
+    "emotion_detection": "emotion_detection",
+    "voice_style_detection": "voice_cloning",
+    "speech_rate_detection": "speech_rate_detection",
+    "speech_rate_control": "speech_rate_control",
+    "speaker_identification": "speaker_identification",
+    "persona_adaptation": "persona_adaptation",
+}
+FEATURE_OF_MODULE = {module: feature for feature, module in FEATURES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Which stages a client asked for."""
+
+    use_asr: bool = True
+    use_nmt: bool = True
+    use_tts: bool = True
+    use_semantic: bool = False
+    use_tone: bool = False
+
+    def services(self) -> frozenset[str]:
+        """Return the services the flags name."""
+        flags = (self.use_asr, self.use_nmt, self.use_tts, self.use_semantic, self.use_tone)
+        return frozenset(name for name, wanted in zip(SERVICES, flags, strict=True) if wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """Services, features and models a node must have."""
+
+    services: frozenset[str]
+    features: frozenset[str]
+    models: frozenset[str]
+
+
+def expand_modules(modules: frozenset[str]) -> frozenset[str]:
+    """Return the modules and everything they need, however deep."""
+    found: set[str] = set()
+    stack = list(modules)
+    while stack:
+        name = stack.pop()
+        if name in found:
+            continue
+        if name not in MODULES:
+            raise UnknownModule(name)
+        found.add(name)
+        stack.extend(MODULES[name].needs)
+    return frozenset(found)
+
+
+def require(pipeline: Pipeline, features: frozenset[str]) -> Requirement:
+    """Return what the pipeline and the asked features need, from the *expanded* modules."""
+    unknown = features - FEATURES.keys()
+    if unknown:
+        raise UnknownModule(", ".join(sorted(unknown)))
+    modules = expand_modules(frozenset(FEATURES[name] for name in features))
+    services = pipeline.services().union(*(MODULES[name].services for name in modules))
+    return Requirement(
+        services=frozenset(services),
+        features=frozenset(FEATURE_OF_MODULE[m] for m in modules if m in FEATURE_OF_MODULE),
+        models=frozenset(model for name in modules for model in MODULES[name].models),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A need in the terms placement decides by. `directions` are `src>tgt`, `*>tgt` or `src>`."""
+
+    directions: tuple[str, ...]
+    services: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    # Languages the node must be able to speak.
+    speech: tuple[str, ...] = ()
+    tenant: str = ""
+    # Pools the tenant is pinned to; empty means any.
+    pools: tuple[str, ...] = ()
+    # The node the session is paired with: allowed though private.
+    paired: str = ""
+    text: str = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        lists = (self.directions, self.services, self.features, self.speech)
+        parts = [",".join(sorted(items)) for items in lists]
+        parts += [self.tenant, ",".join(sorted(self.pools)), self.paired]
+        object.__setattr__(self, "text", "|".join(parts))
+
+    @classmethod
+    def parse(cls, text: str) -> Demand:
+        """Read the canonical text back."""
+        directions, services, features, speech, tenant, pools, paired = text.split("|")
+
+        def items(part: str) -> tuple[str, ...]:
+            return tuple(part.split(",")) if part else ()
+
+        return cls(
+            items(directions), items(services), items(features), items(speech),
+            tenant, items(pools), paired,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Languages:
+    """What a session speaks and wants to hear."""
+
+    source: str
+    target: str
+    # For source `auto`: the languages it may be; empty means any.
+    auto: tuple[str, ...] = ()
+    # `two_way_auto`: both directions of this pair.
+    two_way: tuple[str, str] | None = None
+
+    def directions(self, *, translated: bool) -> tuple[str, ...]:
+        """Return every direction a node must serve."""
+        if self.two_way is not None:
+            one, other = (language(code) for code in self.two_way)
+            return (f"{one}>{other}", f"{other}>{one}")
+        target = language(self.target) if translated else ""
+        if self.source != AUTO:
+            return (f"{language(self.source)}>{target}",)
+        if not self.auto:
+            return (f"*>{target}",)
+        sources = sorted({language(code) for code in self.auto} - {target})
+        return tuple(f"{source}>{target}" for source in sources)
+
+    def spoken(self) -> tuple[str, ...]:
+        """Return the languages results are spoken in."""
+        return self.two_way if self.two_way is not None else (self.target,)
+
+
+def language(code: str) -> str:
+    """Return a language code if it is one."""
+    if not LANGUAGE.fullmatch(code) or code == AUTO:
+        raise InvalidDemand(f"not a language: {code[:40]!r}")
+    return code
+
+
+def demand(
+    languages: Languages,
+    pipeline: Pipeline,
+    features: frozenset[str] = frozenset(),
+    *,
+    tenant: str = "",
+    pools: tuple[str, ...] = (),
+    paired: str = "",
+) -> Demand:
+    """Return what a job of these languages, stages and features asks of a node."""
+    needed = require(pipeline, features)
+    translated = "nmt" in needed.services
+    return Demand(
+        directions=languages.directions(translated=translated),
+        services=tuple(sorted(needed.services)),
+        features=tuple(sorted(needed.features)),
+        speech=tuple(sorted(languages.spoken())) if "tts" in needed.services else (),
+        tenant=tenant,
+        pools=pools,
+        paired=paired,
+    )

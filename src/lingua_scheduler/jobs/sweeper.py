@@ -1,0 +1,93 @@
+"""Acting on what is due: deadlines, gaps, silent nodes, lapsed sessions, slots left behind.
+
+Every instance sweeps every cell. A timer is claimed for a moment, acted on, and comes back if its
+claimant died; each action checks again inside its script, so acting twice is harmless.
+
+    j|job                              a job's deadline: pending, acknowledgement, attempt
+    g|session|lane                     a hole in a lane
+    s|session                          a session nobody renewed
+    n|node                             a node's silence, or leases of it that must move
+    m|node                             a mark of an unavailable service that ends
+    l|node|job|attempt|home            a slot held for a job of another cell, expired
+    r|cell|node|job|attempt            a slot in another cell to be given back
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from lingua_scheduler.jobs.dispatcher import Work
+from lingua_scheduler.state.records import ForeignSlot, Lease
+
+if TYPE_CHECKING:
+    from lingua_scheduler.jobs.dispatcher import Dispatcher
+    from lingua_scheduler.state.keys import Cell
+    from lingua_scheduler.state.store import Store
+
+TIMERS_MAX = 256
+
+
+class Sweeper:
+    """Claims the due timers of a cell and acts on each."""
+
+    def __init__(self, store: Store, dispatcher: Dispatcher) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+        self._actions = {
+            "j": self._job,
+            "g": self._gap,
+            "s": self._session,
+            "n": self._node,
+            "m": self._marks,
+            "l": self._lapsed_slot,
+            "r": self._foreign_slot,
+        }
+
+    async def sweep(self, cell: Cell) -> Work:
+        """Act on everything due in a cell; returns what must happen on sockets."""
+        total = Work()
+        while timers := await self._store.cell_due(cell, TIMERS_MAX):
+            for work in await asyncio.gather(*(self._act(cell, timer) for timer in timers)):
+                total.merge(work)
+            if len(timers) < TIMERS_MAX:
+                break
+        total.merge(await self._dispatcher.offer_waiting(cell))
+        return total
+
+    async def _act(self, cell: Cell, timer: str) -> Work:
+        kind, *parts = timer.split("|")
+        return await self._actions[kind](cell, parts)
+
+    async def _job(self, cell: Cell, parts: list[str]) -> Work:
+        _, work = await self._dispatcher.failover(cell, parts[0], -1, reason="deadline")
+        return work
+
+    async def _gap(self, cell: Cell, parts: list[str]) -> Work:
+        _, work = await self._dispatcher.fill(cell, parts[0], parts[1])
+        return work
+
+    async def _session(self, cell: Cell, parts: list[str]) -> Work:
+        _, work = await self._dispatcher.close_session(cell, parts[0], "lapsed", lapse_only=True)
+        return work
+
+    async def _node(self, cell: Cell, parts: list[str]) -> Work:
+        answer = await self._store.node_check(cell, parts[0])
+        return await self._dispatcher.move_leases(parts[0], answer.lost, "node_lost")
+
+    async def _marks(self, cell: Cell, parts: list[str]) -> Work:
+        answer = await self._store.node_mark(cell, parts[0])
+        return Work(push=list(answer.placed))
+
+    async def _lapsed_slot(self, cell: Cell, parts: list[str]) -> Work:
+        node, job, attempt, home = parts
+        lease = Lease(job, int(attempt), home)
+        answer = await self._store.lease_release(cell, node, lease, lapsed_only=True)
+        work = Work()
+        work.take(answer.effects)
+        return work
+
+    async def _foreign_slot(self, cell: Cell, parts: list[str]) -> Work:
+        other, node, job, attempt = parts
+        slot = ForeignSlot(other, node, job, int(attempt))
+        return await self._dispatcher.release_foreign(cell, slot)

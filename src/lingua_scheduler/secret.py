@@ -1,0 +1,50 @@
+"""A store URL that may carry a password and never shows it.
+
+`str()`, `repr()` and every encoder that falls back to them give the masked form; only `reveal()`
+gives the real one, so a search for `reveal` finds each place where a password leaves this type.
+"""
+
+from __future__ import annotations
+
+MASK = "***"
+
+
+class SecretUrl:
+    """A URL whose user and password are hidden unless asked for by `reveal()`."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the URL with its password, for the code that opens the connection."""
+        return self._text
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __str__(self) -> str:
+        return mask(self._text)
+
+    def __repr__(self) -> str:
+        return f"SecretUrl({mask(self._text)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SecretUrl) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+def mask(text: str) -> str:
+    """Hide whatever could be a password in a URL, or all of a text that is not one."""
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return MASK if text else ""
+    # A `?` or `#` may start a query or stand unescaped in a password: nothing after it is safe.
+    if "?" in rest or "#" in rest:
+        return f"{scheme}://{MASK}"
+    # The last @ ends the user and password, even if the password has an unescaped one.
+    _, at, host = rest.rpartition("@")
+    return f"{scheme}://{MASK}@{host}" if at else text

@@ -1,0 +1,91 @@
+"""Outcomes in any order -> released in utterance order. Pure; the oracle of `lane_release`.
+
+A lane is one speaker into one language. Every index from the first is released exactly once: with
+its outcome, with an explicit `missing`, or not at all where nobody wanted this language (a
+declared range).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+FILL_AHEAD_MAX = 256
+
+
+@dataclass(slots=True)
+class Entry:
+    """An admitted index: live while `outcome` is None."""
+
+    job: str
+    put_ms: int
+    outcome: tuple[str, str] | None = None
+
+
+@dataclass(slots=True)
+class Lane:
+    """The order of one speaker's outcomes in one language."""
+
+    next_index: int = 0
+    entries: dict[int, Entry] = field(default_factory=dict)
+    # Half-open ranges that nobody wanted.
+    unwanted: list[tuple[int, int]] = field(default_factory=list)
+
+    def refuses(self, index: int, unwanted_from: int, window: int) -> str | None:
+        """Return why an index may not enter, or None: at most `window` are on their way."""
+        if index < self.next_index:
+            return "INDEX_RELEASED"
+        reach = unwanted_from if 0 <= unwanted_from < index else index
+        if reach >= self.next_index + window:
+            return "IN_FLIGHT_LIMIT"
+        if any(reach <= known <= index for known in self.entries):
+            return "INDEX_TAKEN"
+        return None
+
+    def admit(self, index: int, job: str, now_ms: int, unwanted_from: int = -1) -> None:
+        """Let a job hold an index."""
+        if 0 <= unwanted_from < index:
+            if unwanted_from <= self.next_index:
+                self.next_index = index
+            else:
+                self.unwanted.append((unwanted_from, index))
+        self.entries[index] = Entry(job, now_ms)
+
+    def fill_holes(self, now_ms: int, gap_ms: int) -> list[int]:
+        """Give an explicit `missing` to every hole below an entry that has waited long enough."""
+        filled = []
+        at = self.next_index
+        for index in sorted(self.entries):
+            put_ms = self.entries[index].put_ms
+            for hole in range(at, index):
+                if put_ms + gap_ms <= now_ms and not self._is_unwanted(hole):
+                    self.entries[hole] = Entry("-", put_ms, ("missing", "gap_timeout"))
+                    filled.append(hole)
+            at = index + 1
+        return filled
+
+    def holes(self) -> list[int]:
+        """Return the indices something waits for although nothing holds them."""
+        above = max(self.entries, default=self.next_index)
+        return [
+            index
+            for index in range(self.next_index, above)
+            if index not in self.entries and not self._is_unwanted(index)
+        ]
+
+    def release(self) -> list[tuple[int, Entry]]:
+        """Take out every outcome whose predecessors have all been released."""
+        released = []
+        while True:
+            entry = self.entries.get(self.next_index)
+            if entry is not None and entry.outcome is not None:
+                released.append((self.next_index, self.entries.pop(self.next_index)))
+                self.next_index += 1
+            elif entry is None and self._is_unwanted(self.next_index):
+                span = next(s for s in self.unwanted if s[0] <= self.next_index < s[1])
+                self.unwanted.remove(span)
+                self.next_index = span[1]
+            else:
+                return released
+
+    def _is_unwanted(self, index: int) -> bool:
+        return any(start <= index < stop for start, stop in self.unwanted)

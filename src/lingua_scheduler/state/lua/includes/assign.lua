@@ -1,0 +1,30 @@
+-- Writing one placement of a job: attempt, holder, deadline and turn affinity change together.
+
+-- The node the turn's earlier jobs went to, as `cell/node`: this language's own, else the turn's.
+local function turn_affinity(spec)
+  if spec.turn == '' then return nil end
+  local found = redis.call('HMGET', BASE .. 'session:' .. spec.session,
+    'turn:' .. spec.turn .. '/' .. spec.lane, 'turn:' .. spec.turn)
+  return found[1] or found[2] or nil
+end
+
+-- n: the node's fields. Returns the placement as replies carry it.
+local function assign(job, spec, attempt, cell, node, n, policy, fields)
+  local ends_at, moved = now + policy.attempt_ms, 0
+  local due_at = n[6] == '1' and now + policy.ack_ms or ends_at
+  if spec.turn ~= '' then
+    local affinity, holder = turn_affinity(spec), cell .. '/' .. node
+    moved = affinity and affinity ~= holder and 1 or 0
+    if affinity ~= holder then
+      local field = 'turn:' .. spec.turn .. (affinity and '/' .. spec.lane or '')
+      redis.call('HSET', BASE .. 'session:' .. spec.session, field, holder)
+    end
+  end
+  if policy.spread then
+    redis.call('HSET', BASE .. 'session:' .. spec.session, 'last_node', node, 'last_node_at', now)
+  end
+  redis.call('HSET', BASE .. 'job:' .. job, 'state', 'CREATED', 'attempt', attempt, 'node', node,
+    'cell', cell, 'boot', n[5], 'acks', n[6], 'ends_at', ends_at, 'due_at', due_at, unpack(fields))
+  redis.call('ZADD', DUE, due_at, 'j|' .. job)
+  return { job, attempt, node, cell, n[7] or '', moved, ends_at }
+end

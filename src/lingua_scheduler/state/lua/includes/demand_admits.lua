@@ -1,0 +1,12 @@
+-- A named node may do this work: its pool is among the demand's, or the session is paired with it.
+local function demand_admits(demand, pools, node, pool)
+  if string.find(pools, ',' .. pool, 1, true) or string.find(pools, ';' .. pool, 1, true) then
+    return true
+  end
+  --- @include "includes/demand_rules"
+  local rules = demand_rules()
+  local want = rules.parts(demand)
+  if want[7] ~= node then return false end
+  local can = redis.call('HGET', BASE .. 'pools', pool)
+  return can and rules.refuses(cjson.decode(can), want, pool, true) == nil or false
+end

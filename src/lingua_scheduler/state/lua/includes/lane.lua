@@ -1,0 +1,50 @@
+-- A lane: the outcomes of one speaker into one language, released strictly by utterance index.
+-- It lives in the session's hash, so that order, position and outbox change with one read and one
+-- write: `next:<lane>` the index to release; `skip:<lane>` ranges `a:b,` that nobody wanted;
+-- `at:<lane>:<index>` either `<put_ms> <job>` while the job lives, or `=<put_ms> <entry>` once its
+-- outcome waits for its turn. An entry is `kind index lane job attempt reason`, a newline, and the
+-- payload. Twin: session/ordering.py.
+
+-- Writes `value` at spec.index, declares the range before it that nobody wanted, and arms the
+-- lane's gap timer when the index before it is unknown. `before`: the value at the index before.
+local function lane_put(key, spec, next_index, before, value, fields, gap_ms)
+  local lane, index, unwanted = spec.lane, spec.index, spec.unwanted_from
+  fields[#fields + 1], fields[#fields + 2] = 'at:' .. lane .. ':' .. index, value
+  local known = next_index or 0
+  if unwanted >= 0 and unwanted < index then
+    if unwanted <= known then
+      known = index
+    else
+      local skip = redis.call('HGET', key, 'skip:' .. lane) or ''
+      skip = skip .. unwanted .. ':' .. index .. ','
+      fields[#fields + 1], fields[#fields + 2] = 'skip:' .. lane, skip
+      index = unwanted
+      before = redis.call('HGET', key, 'at:' .. lane .. ':' .. (index - 1))
+    end
+  end
+  if index > known and not before then
+    redis.call('ZADD', DUE, 'NX', now + gap_ms, 'g|' .. spec.session .. '|' .. lane)
+  end
+  if known ~= next_index then
+    fields[#fields + 1], fields[#fields + 2] = 'next:' .. lane, known
+  end
+  redis.call('HSET', key, unpack(fields))
+end
+
+-- May spec.index enter? Returns nil, or the refusal. Reads only.
+local function lane_refuses(key, spec, next_index, present, window)
+  local index, reach = spec.index, spec.index
+  if index < next_index then return Reply.INDEX_RELEASED end
+  if spec.unwanted_from >= 0 and spec.unwanted_from < index then reach = spec.unwanted_from end
+  if reach >= next_index + window then return Reply.IN_FLIGHT_LIMIT end
+  if present then return Reply.INDEX_TAKEN end
+  if reach == index then return nil end
+  local prefix = 'at:' .. spec.lane .. ':'
+  for _, field in ipairs(redis.call('HKEYS', key)) do
+    if string.sub(field, 1, #prefix) == prefix then
+      local at = tonumber(string.sub(field, #prefix + 1))
+      if at >= reach and at < index then return Reply.INDEX_TAKEN end
+    end
+  end
+  return nil
+end

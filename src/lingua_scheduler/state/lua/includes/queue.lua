@@ -1,0 +1,27 @@
+-- Jobs that wait for a node: earliest deadline first within a demand, demands by their earliest
+-- deadline, and one set of all for the bound. Bounded in jobs and in distinct demands.
+local WAITING_DEMANDS_MAX = 256
+
+local function queue_full(demand, jobs_max)
+  if redis.call('ZCARD', BASE .. 'pending') >= jobs_max then return true end
+  return redis.call('ZCARD', BASE .. 'waiting') >= WAITING_DEMANDS_MAX
+    and not redis.call('ZSCORE', BASE .. 'waiting', demand)
+end
+
+local function queue_add(job, demand, deadline)
+  redis.call('ZADD', BASE .. 'pending', deadline, job)
+  redis.call('ZADD', BASE .. 'queue:' .. demand, deadline, job)
+  redis.call('ZADD', BASE .. 'waiting', 'LT', deadline, demand)
+end
+
+local function queue_remove(job, demand)
+  if redis.call('ZREM', BASE .. 'pending', job) == 0 then return end
+  local queue = BASE .. 'queue:' .. demand
+  redis.call('ZREM', queue, job)
+  local first = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
+  if first[1] then
+    redis.call('ZADD', BASE .. 'waiting', first[2], demand)
+  else
+    redis.call('ZREM', BASE .. 'waiting', demand)
+  end
+end

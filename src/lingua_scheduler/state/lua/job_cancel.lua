@@ -1,0 +1,22 @@
+-- Ends a job that its speaker or its owner no longer wants; the outcome is told in order like any
+-- other.
+-- KEYS: due
+-- ARGV: now_ms, policy, job id, reason
+-- Returns: {SETTLED, epoch, owner, session, [seq, entry, ...], [freed], [placement ...], attempt,
+-- cell, node}
+--   | {NO_JOB} | {JOB_ENDED}
+-- Writes: as job_settle
+-- Cost: O(log n + outcomes released)
+--- @include "includes/cell"
+--- @include "includes/finish"
+--- @include "includes/serve_waiting"
+local policy, job = cmsgpack.unpack(ARGV[2]), ARGV[3]
+local record = job_read(job)
+if not record then return { Reply.NO_JOB } end
+if record.ended then return { Reply.JOB_ENDED } end
+local out, freed, placed = {}, {}, {}
+local n = job_unhold(job, record, freed)
+local s = job_finish(job, record, 'cancelled', ARGV[4], '', policy, out)
+if n and n[4] then serve_waiting(record.node, n[4], policy, placed) end
+return { Reply.SETTLED, s.epoch, s.owner, s.session, out, freed, placed,
+  record.attempt, record.cell, record.node }

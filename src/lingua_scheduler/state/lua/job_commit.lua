@@ -1,0 +1,26 @@
+-- Second step of a placement in another cell: the lease was taken there, now the job takes its
+-- holder.
+-- KEYS: due
+-- ARGV: now_ms, policy, job id, attempt (the next one), cell, node, boot, acks (0 | 1), instance
+-- Returns: {PLACED, placement} also when the same commit is repeated
+--   | {NO_JOB} | {JOB_ENDED} | {STALE_ATTEMPT, current}: the caller gives the lease back
+-- Writes: job, session (affinity), due; pending, queue, waiting
+-- Cost: O(log n)
+--- @include "includes/cell"
+--- @include "includes/queue"
+--- @include "includes/assign"
+--- @include "includes/finish"
+local policy, job, attempt = cmsgpack.unpack(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local cell, node, instance = ARGV[5], ARGV[6], ARGV[9]
+local record = job_read(job)
+if not record then return { Reply.NO_JOB } end
+if record.ended then return { Reply.JOB_ENDED } end
+if record.attempt == attempt and record.node == node and record.cell == cell then
+  return { Reply.PLACED, { job, attempt, node, cell, instance, 0, record.ends_at } }
+end
+if record.node ~= '' or record.attempt + 1 ~= attempt then
+  return { Reply.STALE_ATTEMPT, record.attempt }
+end
+queue_remove(job, record.spec.demand)
+local n = { '0', 0, 0, '', ARGV[7], ARGV[8], instance }
+return { Reply.PLACED, assign(job, record.spec, attempt, cell, node, n, policy, {}) }

@@ -1,0 +1,88 @@
+-- Takes a job away from its holder: next attempt elsewhere, back to the queue, or the end.
+-- KEYS: due
+-- ARGV: now_ms, policy, job id, attempt (-1 = the current one, by deadline only), node ('' =
+-- whoever holds it), reason, park (0 | 1)
+--   reason `deadline` is checked against the job's own deadline and named no_ack or timeout; a job
+--   that waits for a node expires by it (a parked one, whose caller died, is placed or queued)
+-- Returns: {PLACED, placement, [freed], [placement ...], reason, holder}
+--   | {QUEUED | PARKED, code, label, [freed], [placement ...], reason, holder, attempt, demand,
+--     preferred, tried}
+--   | {SETTLED, epoch, owner, session, [seq, entry, ...], [freed], [placement ...], reason, holder}
+-- | {DEFERRED, cell, node, ends_at, attempt} a silent slice whose turn goes on | {NOT_DUE, due_at}
+--   | {NO_JOB} | {STALE_ATTEMPT, current} | {NODE_MISMATCH, holder} | {JOB_ENDED}
+-- Writes: as job_submit and job_settle
+-- Cost: O(log n)
+--- @include "includes/cell"
+--- @include "includes/queue"
+--- @include "includes/place"
+--- @include "includes/finish"
+--- @include "includes/serve_waiting"
+local policy, job = cmsgpack.unpack(ARGV[2]), ARGV[3]
+local node, reason, park = ARGV[5], ARGV[6], ARGV[7] == '1'
+local job_key, record = BASE .. 'job:' .. ARGV[3], job_read(ARGV[3])
+if not record then
+  redis.call('ZREM', DUE, 'j|' .. job)
+  return { Reply.NO_JOB }
+end
+if record.ended then return { Reply.JOB_ENDED } end
+local attempt = tonumber(ARGV[4])
+if attempt < 0 and reason == 'deadline' then attempt = record.attempt end
+if record.attempt ~= attempt then return { Reply.STALE_ATTEMPT, record.attempt } end
+if node ~= '' and node ~= record.node then
+  if record.node == '' then return { Reply.STALE_ATTEMPT, record.attempt } end
+  return { Reply.NODE_MISMATCH, record.node }
+end
+local held, spec = record.node ~= '', record.spec
+if not held and reason ~= 'deadline' then return { Reply.STALE_ATTEMPT, record.attempt } end
+if reason == 'deadline' then
+  if record.due_at > now then
+    redis.call('ZADD', DUE, record.due_at, 'j|' .. job)
+    return { Reply.NOT_DUE, record.due_at }
+  end
+  reason = record.due_at < record.ends_at and 'no_ack' or 'timeout'
+  if not held then reason = 'pending_timeout' end
+end
+if reason == 'timeout' and spec.is_slice and record.acks == '0' and turn_affinity(spec) then
+  local due_at = now + policy.attempt_ms
+  redis.call('HSET', job_key, 'due_at', due_at, 'ends_at', due_at)
+  redis.call('ZADD', DUE, due_at, 'j|' .. job)
+  if record.cell == CELL then
+    redis.call('ZADD', BASE .. 'leases:' .. record.node, 'XX', lease_expiry(policy),
+      job .. '|' .. attempt)
+  end
+  return { Reply.DEFERRED, record.cell, record.node, due_at, attempt }
+end
+
+local out, freed, placed = {}, {}, {}
+local n = job_unhold(job, record, freed)
+local kind = held and attempt >= policy.attempts_max and 'failed'
+  or not held and redis.call('ZSCORE', BASE .. 'pending', job) and 'expired'
+local reply
+if kind then
+  local s = job_finish(job, record, kind, reason, '', policy, out)
+  reply = { Reply.SETTLED, s.epoch, s.owner, s.session, out }
+else
+  local tried = record.tried .. (held and record.node .. '@' .. record.boot .. ',' or '')
+  local placement, code, label = place(job, spec, attempt + 1, tried, policy, { 'tried', tried })
+  if placement then
+    reply = { Reply.PLACED, placement }
+  else
+    local due_at = now + (park and policy.reserve_ms or policy.pending_ms)
+    redis.call('HSET', job_key, 'state', 'CREATED', 'node', '', 'tried', tried, 'due_at', due_at)
+    redis.call('ZADD', DUE, due_at, 'j|' .. job)
+    if not park then queue_add(job, spec.demand, due_at) end
+    reply = { park and Reply.PARKED or Reply.QUEUED, code, label }
+  end
+end
+if n and n[4] then serve_waiting(record.node, n[4], policy, placed) end
+reply[#reply + 1] = freed
+reply[#reply + 1] = placed
+reply[#reply + 1] = reason
+reply[#reply + 1] = record.node
+if reply[1] == Reply.QUEUED or reply[1] == Reply.PARKED then
+  reply[#reply + 1] = attempt
+  reply[#reply + 1] = spec.demand
+  reply[#reply + 1] = spec.preferred
+  reply[#reply + 1] = redis.call('HGET', job_key, 'tried')
+end
+return reply

@@ -1,0 +1,81 @@
+-- Puts an explicit outcome where no job is: an utterance that was refused, or a hole whose time is
+-- up.
+-- KEYS: due
+-- ARGV: now_ms, policy, session, lane, index (-1 = every hole that is due), unwanted_from, reason
+-- Returns: {SETTLED, epoch, owner, session, [seq, entry, ...]} | {INDEX_RELEASED} | {INDEX_TAKEN}
+--   | {INDEX_AHEAD} | {NO_SESSION}
+-- Writes: session (order), outbox, due
+-- Cost: O(fields of the session), at most FILL_AHEAD_MAX holes
+--- @include "includes/cell"
+--- @include "includes/lane"
+--- @include "includes/release"
+local FILL_AHEAD_MAX = 256
+local policy, session, lane = cmsgpack.unpack(ARGV[2]), ARGV[3], ARGV[4]
+local index, reason = tonumber(ARGV[5]), ARGV[7]
+local key, timer = BASE .. 'session:' .. session, 'g|' .. session .. '|' .. lane
+local prefix = 'at:' .. lane .. ':'
+local s = session_read(session, lane, index)
+if s.epoch == '' then
+  redis.call('ZREM', DUE, timer)
+  return { Reply.NO_SESSION }
+end
+
+local function missing(at)
+  return 'missing ' .. at .. ' ' .. lane .. ' - 0 ' .. reason .. '\n'
+end
+
+-- Every entry of the lane by index, with the time it was put.
+local function entries()
+  local found, fields = {}, redis.call('HGETALL', key)
+  for i = 1, #fields, 2 do
+    if string.sub(fields[i], 1, #prefix) == prefix then
+      found[#found + 1] = { tonumber(string.sub(fields[i], #prefix + 1)),
+        tonumber(string.match(fields[i + 1], '^=?(%d+)')) }
+    end
+  end
+  table.sort(found, function(a, b) return a[1] < b[1] end)
+  return found
+end
+
+-- Fills the holes below every entry that has waited long enough; arms the timer for the next one.
+local function fill_due_holes()
+  local at, next_fire = s.next, nil
+  for _, entry in ipairs(entries()) do
+    local due_at = entry[2] + policy.gap_ms
+    while at < entry[1] do
+      local after = lane_skip(s.skip, at)
+      if not after and due_at <= now then
+        redis.call('HSET', key, prefix .. at, '=' .. entry[2] .. ' ' .. missing(at))
+      elseif not after then
+        next_fire = math.min(next_fire or due_at, due_at)
+      end
+      at = after or at + 1
+    end
+    at = entry[1] + 1
+  end
+  if next_fire then
+    redis.call('ZADD', DUE, next_fire, timer)
+  else
+    redis.call('ZREM', DUE, timer)
+  end
+end
+
+if index < 0 then
+  fill_due_holes()
+else
+  local spec = { session = session, lane = lane, index = index, unwanted_from = tonumber(ARGV[6]) }
+  local found = redis.call('HMGET', key, 'next:' .. lane, prefix .. index, prefix .. (index - 1),
+    'lanes')
+  local refused = lane_refuses(key, spec, tonumber(found[1] or 0), found[2], FILL_AHEAD_MAX)
+  if refused == Reply.IN_FLIGHT_LIMIT then refused = Reply.INDEX_AHEAD end
+  if refused then return { refused } end
+  local order = found[1] and {} or { 'lanes', (found[4] or '') .. lane .. ' ' }
+  lane_put(key, spec, tonumber(found[1]), found[3], '=' .. now .. ' ' .. missing(index), order,
+    policy.gap_ms)
+  s = session_read(session, lane, index)
+end
+local out, done, from = {}, {}, s.next
+lane_walk(session, lane, s, policy.binding_ms, out, done)
+if s.next ~= from then redis.call('HSET', key, 'seq', s.seq, 'next:' .. lane, s.next) end
+if #done > 0 then redis.call('HDEL', key, unpack(done)) end
+return { Reply.SETTLED, s.epoch, s.owner, s.session, out }

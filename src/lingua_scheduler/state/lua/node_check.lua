@@ -1,0 +1,48 @@
+-- A node's timer rang: silence, leases that still wait to be moved, or long gone and forgotten.
+-- KEYS: due
+-- ARGV: now_ms, policy, node
+-- Returns: {OK, status, [lease to move ...]} | {GONE} forgotten | {NO_NODE}
+-- Writes: node, pool, due; or deletes node, leases, marks
+-- Cost: O(log n + leases)
+--- @include "includes/cell"
+--- @include "includes/lease"
+--- @include "includes/node_pool"
+local policy, node = cmsgpack.unpack(ARGV[2]), ARGV[3]
+local key, timer = BASE .. 'node:' .. node, 'n|' .. ARGV[3]
+local known = redis.call('HMGET', key, 'status', 'beat_at', 'silence_ms', 'pool', 'orphans')
+if not known[1] then
+  redis.call('ZREM', DUE, timer)
+  return { Reply.NO_NODE }
+end
+local status, silent_at = known[1], tonumber(known[2]) + tonumber(known[3])
+if status ~= 'offline' and silent_at <= now then
+  status = 'offline'
+  redis.call('HSET', key, 'status', status, 'block', OFFLINE, 'good', 0, 'bad', '', 'extra', 0)
+  redis.call('ZADD', BASE .. 'pool:' .. known[4], OFFLINE, node)
+end
+
+local move, leases = {}, redis.call('ZRANGE', BASE .. 'leases:' .. node, 0, -1)
+for _, lease in ipairs(leases) do
+  if status == 'offline' or string.find(',' .. known[5] .. ',', ',' .. lease .. ',', 1, true) then
+    move[#move + 1] = lease
+  end
+end
+if status ~= 'offline' and #move == 0 and known[5] ~= '' then
+  redis.call('HSET', key, 'orphans', '')
+end
+if #move > 0 then
+  redis.call('ZADD', DUE, now + policy.claim_ms, timer)
+elseif status ~= 'offline' then
+  redis.call('ZADD', DUE, silent_at, timer)
+else
+  local forget_at = tonumber(known[2]) + policy.stale_ms
+  if forget_at <= now then
+    pool_leave(node, known[4])
+    redis.call('ZREM', BASE .. 'nodes', node)
+    redis.call('DEL', key, BASE .. 'leases:' .. node, BASE .. 'marks:' .. node)
+    redis.call('ZREM', DUE, timer, 'm|' .. node)
+    return { Reply.GONE }
+  end
+  redis.call('ZADD', DUE, forget_at, timer)
+end
+return { Reply.OK, status, move }

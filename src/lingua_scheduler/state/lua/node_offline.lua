@@ -1,0 +1,18 @@
+-- A node's socket is gone. Only the socket that registered last may say so: the clean-up of an old
+-- one never touches its successor. The leases are returned to be moved, and again by timer until
+-- they are.
+-- KEYS: due
+-- ARGV: now_ms, claim_ms, node, conn
+-- Returns: {OK, [lease ...]} | {NO_NODE} | {FENCED}
+-- Writes: node, pool, due
+-- Cost: O(log n + leases)
+--- @include "includes/cell"
+--- @include "includes/node_score"
+local node, key = ARGV[3], BASE .. 'node:' .. ARGV[3]
+local known = redis.call('HMGET', key, 'conn', 'pool')
+if not known[1] then return { Reply.NO_NODE } end
+if known[1] ~= ARGV[4] then return { Reply.FENCED } end
+redis.call('HSET', key, 'status', 'offline', 'block', OFFLINE, 'good', 0, 'bad', '', 'extra', 0)
+redis.call('ZADD', BASE .. 'pool:' .. known[2], OFFLINE, node)
+redis.call('ZADD', DUE, now + tonumber(ARGV[2]), 'n|' .. node)
+return { Reply.OK, redis.call('ZRANGE', BASE .. 'leases:' .. node, 0, -1) }

@@ -1,0 +1,37 @@
+-- A node (re)appears. The same process (boot id) keeps its leases; a new process under the same id
+-- fences the old one, whose leases are returned to be moved.
+-- KEYS: due
+-- ARGV: now_ms, policy, node, boot, conn (this socket), capability (msgpack map), about (msgpack
+-- map:
+--   instance, max, silence_ms, acks, draining, info)
+-- Returns: {REGISTERED, status, pool, [lease of the fenced process ...], [placement ...]}
+--   | {RESUMED, status, pool, [], [placement ...]}
+-- Writes: node, nodes, pool, pools, demands, due
+-- Cost: O(log n + leases)
+--- @include "includes/cell"
+--- @include "includes/lease"
+--- @include "includes/serve_waiting"
+--- @include "includes/node_pool"
+--- @include "includes/node_state"
+local policy, node, boot, conn = cmsgpack.unpack(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
+local can, about = cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
+local key = BASE .. 'node:' .. node
+local known = redis.call('HMGET', key, 'boot', 'status', 'pool', 'drain', 'orphans')
+local same = known[1] == boot
+local status, orphans = 'registering', ''
+if same and known[2] ~= 'offline' then status = known[2] end
+if not same and known[1] then orphans = table.concat(node_leases(node), ',') end
+if same then orphans = known[5] or '' end
+local drain = about.draining or (same and known[4] == '1')
+redis.call('HSET', key, 'boot', boot, 'conn', conn, 'status', status, 'instance', about.instance,
+  'max', about.max, 'silence_ms', about.silence_ms, 'acks', about.acks and 1 or 0,
+  'drain', drain and 1 or 0, 'over', 0, 'block', node_block(status, drain, false),
+  'extra', 0, 'good', 0, 'bad', '', 'registered_at', now,
+  'beat_at', now, 'orphans', orphans, 'missing', '', 'can', ARGV[6], 'info', about.info)
+redis.call('ZADD', BASE .. 'nodes', 0, node)
+local pool = pool_enter(node, can, known[3] or nil)
+node_arm(node, orphans ~= '' and now + policy.claim_ms or now + about.silence_ms)
+local placed = node_settled(node, policy, {})
+local lost = {}
+for lease in string.gmatch(orphans, '[^,]+') do lost[#lost + 1] = lease end
+return { same and Reply.RESUMED or Reply.REGISTERED, status, pool, lost, placed }

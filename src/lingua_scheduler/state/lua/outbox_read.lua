@@ -1,0 +1,22 @@
+-- Reads a session's outcomes after a position, for a client that came back.
+-- KEYS: due
+-- ARGV: now_ms, session, epoch ('' = whatever it is), after_seq, limit
+-- Returns: {OK, epoch, last_seq, [seq, entry, ...]} | {NO_SESSION}
+--   | {EPOCH_CHANGED, epoch} | {TRIMMED, trimmed, last_seq} the position is outside of what is kept
+-- Writes: nothing
+-- Cost: O(limit)
+--- @include "includes/cell"
+local session, after = ARGV[2], tonumber(ARGV[4])
+local found = redis.call('HMGET', BASE .. 'session:' .. session, 'epoch', 'trimmed', 'seq')
+if not found[1] then return { Reply.NO_SESSION } end
+if ARGV[3] ~= '' and ARGV[3] ~= found[1] then return { Reply.EPOCH_CHANGED, found[1] } end
+local trimmed, last = tonumber(found[2]), tonumber(found[3])
+if after < trimmed or after > last then return { Reply.TRIMMED, trimmed, last } end
+local from = after - trimmed
+local entries = redis.call('LRANGE', BASE .. 'outbox:' .. session, from, from + ARGV[5] - 1)
+local out = {}
+for i, entry in ipairs(entries) do
+  out[2 * i - 1] = after + i
+  out[2 * i] = entry
+end
+return { Reply.OK, found[1], last, out }

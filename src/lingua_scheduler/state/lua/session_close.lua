@@ -1,0 +1,58 @@
+-- Closes a session: every job that still lives ends as cancelled, in order; affinity goes at once;
+-- what was not delivered stays readable for the resume window, then the server forgets it.
+-- KEYS: due
+-- ARGV: now_ms, policy, session, reason, lapse_only (1 = only if nobody renewed it)
+-- Returns: {SETTLED, epoch, owner, session, [seq, entry, ...], [freed], [placement ...],
+-- [cancelled job ...]}
+--   | {NO_SESSION} | {NOT_DUE, lapses_at}
+-- Writes: as job_settle, for at most lanes * in_flight_max jobs
+-- Cost: O(live jobs)
+--- @include "includes/cell"
+--- @include "includes/finish"
+--- @include "includes/serve_waiting"
+local policy, session = cmsgpack.unpack(ARGV[2]), ARGV[3]
+local key, timer = BASE .. 'session:' .. session, 's|' .. session
+local found = redis.call('HMGET', key, 'epoch', 'closed', 'lanes')
+if not found[1] or found[2] then
+  redis.call('ZREM', DUE, timer)
+  return { Reply.NO_SESSION }
+end
+if ARGV[5] == '1' then
+  local lapses_at = tonumber(redis.call('ZSCORE', DUE, timer) or 0)
+  if lapses_at > now + policy.claim_ms then return { Reply.NOT_DUE, lapses_at } end
+end
+
+-- The live jobs in the order of their index, and the fields that go with the session's life.
+local live, gone, fields = {}, {}, redis.call('HGETALL', key)
+for i = 1, #fields, 2 do
+  local index = string.match(fields[i], '^at:.+:(%d+)$')
+  local job = index and string.match(fields[i + 1], '^%d+ (.+)$')
+  if job then live[#live + 1] = { tonumber(index), job } end
+  if string.sub(fields[i], 1, 5) == 'turn:' then gone[#gone + 1] = fields[i] end
+end
+table.sort(live, function(a, b)
+  if a[1] ~= b[1] then return a[1] < b[1] end
+  return a[2] < b[2]
+end)
+local out, freed, placed, cancelled, nodes, order = {}, {}, {}, {}, {}, {}
+for _, entry in ipairs(live) do
+  local job, record = entry[2], job_read(entry[2])
+  local n = job_unhold(job, record, freed)
+  if n and n[4] and not nodes[record.node] then
+    nodes[record.node] = n[4]
+    order[#order + 1] = record.node
+  end
+  job_finish(job, record, 'cancelled', ARGV[4], '', policy, out)
+  cancelled[#cancelled + 1] = { job, record.attempt, record.cell, record.node }
+end
+local s = session_read(session, '', 0)
+if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
+redis.call('HSET', key, 'closed', now)
+redis.call('PEXPIRE', key, policy.resume_ms)
+redis.call('PEXPIRE', BASE .. 'outbox:' .. session, policy.resume_ms)
+redis.call('ZREM', DUE, timer)
+for lane in string.gmatch(found[3] or '', '[^ ]+') do
+  redis.call('ZREM', DUE, 'g|' .. session .. '|' .. lane)
+end
+for _, node in ipairs(order) do serve_waiting(node, nodes[node], policy, placed) end
+return { Reply.SETTLED, s.epoch, s.owner, s.session, out, freed, placed, cancelled }

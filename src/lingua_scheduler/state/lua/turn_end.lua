@@ -1,0 +1,21 @@
+-- Ends a turn that has no closing piece of its own: silent slices end, the affinity is forgotten.
+-- KEYS: due
+-- ARGV: now_ms, policy, session, turn
+-- Returns: {SETTLED, epoch, owner, session, [seq, entry, ...], [freed]} | {NO_SESSION}
+-- Writes: session; as job_settle for silent slices
+-- Cost: O(lanes * in_flight_max)
+--- @include "includes/cell"
+--- @include "includes/finish"
+--- @include "includes/slices_end"
+local policy, session, turn = cmsgpack.unpack(ARGV[2]), ARGV[3], ARGV[4]
+local key = BASE .. 'session:' .. session
+local found = redis.call('HMGET', key, 'epoch', 'owner', 'lanes')
+if not found[1] then return { Reply.NO_SESSION } end
+local out, freed, forget = {}, {}, { 'turn:' .. turn }
+for lane in string.gmatch(found[3] or '', '[^ ]+') do
+  local last = tonumber(redis.call('HGET', key, 'next:' .. lane) or 0) + policy.in_flight_max
+  slices_end(session, lane, turn, nil, last, policy, out, freed)
+  forget[#forget + 1] = 'turn:' .. turn .. '/' .. lane
+end
+redis.call('HDEL', key, unpack(forget))
+return { Reply.SETTLED, found[1], found[2], session, out, freed }

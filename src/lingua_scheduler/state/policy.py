@@ -1,0 +1,81 @@
+"""The numbers the scripts work by, packed once per process.
+
+Two groups, so that the two scripts of the hot path do not decode what only nodes need. Names are
+the settings' own; Lua reads them as `policy.<name>`. Unknown names are ignored there, so that
+instances of two neighbouring releases can share a store.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from lingua_scheduler.config import Settings
+
+# How long one instance has to act on a timer it claimed before another may.
+CLAIM_MS = 1000
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What placement, deadlines and order follow."""
+
+    attempt_ms: int = 30_000
+    ack_ms: int = 2_000
+    attempts_max: int = 3
+    pending_ms: int = 10_000
+    pending_jobs_max: int = 1_000
+    binding_ms: int = 90_000
+    in_flight_max: int = 8
+    outbox_max: int = 1_000
+    gap_ms: int = 10_000
+    reserve_ms: int = 2_000
+    lease_grace_ms: int = 5_000
+    refuse_unserved_pairs: bool = False
+    spread: bool = False
+    spread_ms: int = 30_000
+
+    @classmethod
+    def of(cls, settings: Settings) -> Policy:
+        """Take the numbers from the settings."""
+        jobs = settings.jobs
+        return cls(**{name: getattr(jobs, name) for name in cls.__struct_fields__})
+
+
+class FleetPolicy(Policy, frozen=True, kw_only=True):
+    """What the scripts about nodes, sessions and timers follow besides."""
+
+    claim_ms: int = CLAIM_MS
+    resume_ms: int = 120_000
+    good_beats: int = 1
+    bad_beats: int = 3
+    bad_beats_window: int = 5
+    warmup_ms: int = 60_000
+    stale_ms: int = 600_000
+    unavailable_ms: int = 60_000
+    debounce_ms: int = 5_000
+    rate_window_ms: int = 10_000
+    rate_max: int = 30
+
+    @classmethod
+    def of(cls, settings: Settings) -> FleetPolicy:
+        """Take the numbers from the settings."""
+        nodes, models = settings.nodes, settings.models
+        return cls(
+            **{name: getattr(settings.jobs, name) for name in Policy.__struct_fields__},
+            resume_ms=settings.sessions.resume_ms,
+            good_beats=nodes.good_beats,
+            bad_beats=nodes.bad_beats,
+            bad_beats_window=nodes.bad_beats_window,
+            warmup_ms=nodes.warmup_ms,
+            stale_ms=nodes.stale_ms,
+            unavailable_ms=models.unavailable_ms,
+            debounce_ms=models.debounce_ms,
+            rate_window_ms=models.rate_window_ms,
+            rate_max=models.rate_max,
+        )
+
+    def for_jobs(self) -> Policy:
+        """Return the part the hot path needs."""
+        return Policy(**{name: getattr(self, name) for name in Policy.__struct_fields__})

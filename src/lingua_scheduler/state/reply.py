@@ -1,0 +1,139 @@
+"""Every answer a script can give, as one enumeration shared with the Lua files.
+
+Lua writes `Reply.PLACED`; the loader puts the number there, so an unknown name fails when the
+scripts are loaded. Negative answers are refusals: nothing was changed. `docs/replies.md` is
+generated from here.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Reply(IntEnum):
+    """What a script answered."""
+
+    OK = 0
+    PLACED = 1
+    QUEUED = 2
+    PARKED = 3
+    DUPLICATE = 4
+    SETTLED = 5
+    ALREADY = 6
+    DEFERRED = 7
+    HELD = 8
+    OPENED = 9
+    RESUMED = 10
+    RESERVED = 11
+    REGISTERED = 12
+    RESTORED = 13
+    DEBOUNCED = 14
+    GONE = 15
+
+    NO_SESSION = -1
+    SESSION_CLOSED = -2
+    INDEX_RELEASED = -3
+    INDEX_TAKEN = -4
+    INDEX_AHEAD = -5
+    IN_FLIGHT_LIMIT = -6
+    OUTBOX_FULL = -7
+    QUEUE_FULL = -8
+    NO_POOL_FOR_LANG_PAIR = -9
+    EMPTY_POOL = -10
+    NO_AVAILABLE_NODE = -11
+    NO_JOB = -12
+    JOB_ENDED = -13
+    STALE_ATTEMPT = -14
+    NODE_MISMATCH = -15
+    NOT_DUE = -16
+    NO_NODE = -17
+    FENCED = -18
+    LEASE_LAPSED = -19
+    RATE_LIMITED = -20
+    EPOCH_CHANGED = -21
+    TRIMMED = -22
+
+    @property
+    def retryable(self) -> bool:
+        """Tell whether the same call may succeed later."""
+        return self in RETRYABLE
+
+    @property
+    def meaning(self) -> str:
+        """Return the answer in a sentence."""
+        return MEANINGS[self]
+
+
+RETRYABLE = frozenset(
+    {
+        Reply.INDEX_AHEAD,
+        Reply.IN_FLIGHT_LIMIT,
+        Reply.OUTBOX_FULL,
+        Reply.QUEUE_FULL,
+        Reply.NO_POOL_FOR_LANG_PAIR,
+        Reply.EMPTY_POOL,
+        Reply.NO_AVAILABLE_NODE,
+        Reply.NOT_DUE,
+        Reply.RATE_LIMITED,
+    }
+)
+
+MEANINGS = {
+    Reply.OK: "Done.",
+    Reply.PLACED: "The job has a node, an attempt number and a lease.",
+    Reply.QUEUED: "No node could take it now; it waits, and is placed when one can.",
+    Reply.PARKED: "This cell cannot take it; the caller asks other cells before it waits.",
+    Reply.DUPLICATE: "The request id has a job already; this is that job.",
+    Reply.SETTLED: "The outcome is recorded; what it let pass in order is in the answer.",
+    Reply.ALREADY: "The same call was made before; nothing changed.",
+    Reply.DEFERRED: "A silent slice of a turn that goes on; its deadline was moved.",
+    Reply.HELD: "The job has a node already.",
+    Reply.OPENED: "A new session, under a new epoch.",
+    Reply.RESUMED: "It was there and goes on.",
+    Reply.RESERVED: "A slot is held for a short while for a job of another cell.",
+    Reply.REGISTERED: "A new process of this node; a former one is fenced.",
+    Reply.RESTORED: "Marks whose time was up are gone.",
+    Reply.DEBOUNCED: "This mark was set a moment ago; nothing changed.",
+    Reply.GONE: "The node was silent for so long that it is forgotten.",
+    Reply.NO_SESSION: "No such session in the store: open it (again).",
+    Reply.SESSION_CLOSED: "The session was closed.",
+    Reply.INDEX_RELEASED: "This utterance index has had its outcome.",
+    Reply.INDEX_TAKEN: "Another job holds this utterance index in this language.",
+    Reply.INDEX_AHEAD: "The index is too far ahead of what was released.",
+    Reply.IN_FLIGHT_LIMIT: "Too many utterances of this session are on their way.",
+    Reply.OUTBOX_FULL: "Too many outcomes of this session wait to be fetched.",
+    Reply.QUEUE_FULL: "Too many jobs wait for a node.",
+    Reply.NO_POOL_FOR_LANG_PAIR: "No known node serves this language pair.",
+    Reply.EMPTY_POOL: "Nodes that serve this pair are known, none is online.",
+    Reply.NO_AVAILABLE_NODE: "All nodes that serve this are full or filtered out.",
+    Reply.NO_JOB: "No such job.",
+    Reply.JOB_ENDED: "The job has ended with another outcome.",
+    Reply.STALE_ATTEMPT: "Another attempt is current; this one no longer counts.",
+    Reply.NODE_MISMATCH: "Another node holds this attempt.",
+    Reply.NOT_DUE: "The deadline has moved; nothing to do yet.",
+    Reply.NO_NODE: "No such node: register (again).",
+    Reply.FENCED: "A newer process or socket has taken this place.",
+    Reply.LEASE_LAPSED: "The slot was lost meanwhile and the node is full.",
+    Reply.RATE_LIMITED: "Too many such reports from this node.",
+    Reply.EPOCH_CHANGED: "The session started over; positions of before mean nothing.",
+    Reply.TRIMMED: "The position is outside of what is kept.",
+}
+
+# Answers that mean "nobody can take this job now", with a reason label.
+UNPLACEABLE = frozenset({Reply.NO_POOL_FOR_LANG_PAIR, Reply.EMPTY_POOL, Reply.NO_AVAILABLE_NODE})
+
+
+def replies_page() -> str:
+    """Return `docs/replies.md`."""
+    rows = [
+        "# Answers of the store's scripts",
+        "",
+        "Generated from `state/reply.py`. Negative answers are refusals: nothing was changed.",
+        "",
+        "| code | name | retrying can help | meaning |",
+        "|---:|---|---|---|",
+    ]
+    rows += [
+        f"| {int(r)} | `{r.name}` | {'yes' if r.retryable else 'no'} | {r.meaning} |" for r in Reply
+    ]
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,98 @@
+"""Loads the Lua files: expands includes, puts reply codes in, checks the head of each.
+
+One file in `lua/` is one verb; `lua/includes/` holds the functions they share. A script is
+expanded once at import of the set and travels as EVALSHA. Nothing here talks to a server.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from lingua_scheduler.state.reply import Reply
+from lingua_scheduler.state.script import Script
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+INCLUDE = re.compile(r'^(?P<indent> *)--- @include "(?P<path>[a-z_/]+)"$')
+REPLY = re.compile(r"\bReply\.([A-Z_]+)\b")
+HEAD_SECTIONS = ("-- KEYS: due", "-- ARGV: now_ms", "-- Returns: ", "-- Writes: ", "-- Cost: ")
+
+
+class ScriptError(Exception):
+    """A Lua file is malformed: a bug of ours, found when the scripts are loaded."""
+
+
+@cache
+def load_scripts() -> dict[str, Script]:
+    """Return every script by name, expanded and ready to run."""
+    folder = files(__package__).joinpath("lua")
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".lua"))
+    return {name[:-4]: load_script(folder, name[:-4]) for name in names}
+
+
+def load_script(folder: Traversable, name: str) -> Script:
+    """Expand one script: includes once each in order of need, reply names to numbers."""
+    source = folder.joinpath(f"{name}.lua").read_text()
+    check_head(name, source)
+    return Script.of(name, slim(name_replies(name, expand(folder, source, []))))
+
+
+def expand(folder: Traversable, source: str, seen: list[str]) -> str:
+    """Replace each include line by the file's text, the first time it is met in its scope.
+
+    An indented include stands inside a function: its functions are made only when that one runs,
+    and are not visible outside, so it counts as met only until the function's text is over.
+    """
+    lines: list[str] = []
+    inner: list[str] = []
+    for line in source.splitlines():
+        match = INCLUDE.match(line)
+        if match is None:
+            lines.append(line)
+            inner = inner if not line or line.startswith(" ") else []
+            continue
+        scope = inner if match["indent"] else seen
+        if match["path"] not in seen and match["path"] not in inner:
+            scope.append(match["path"])
+            text = read_include(folder, match["path"])
+            known = [*seen, *inner] if match["indent"] else seen
+            lines.append(expand(folder, text, known))
+            inner = [*inner, *known[len(seen) :]] if match["indent"] else inner
+    return "\n".join(lines)
+
+
+def read_include(folder: Traversable, path: str) -> str:
+    """Return the text of an include."""
+    file = folder.joinpath(f"{path}.lua")
+    if not file.is_file():
+        raise ScriptError(f"no such include: {path}")
+    return file.read_text()
+
+
+def name_replies(name: str, source: str) -> str:
+    """Put the number of each `Reply.NAME` in its place."""
+
+    def number(match: re.Match[str]) -> str:
+        if match[1] not in Reply.__members__:
+            raise ScriptError(f"{name}: no reply is called {match[1]}")
+        return str(int(Reply[match[1]]))
+
+    return REPLY.sub(number, source)
+
+
+def slim(source: str) -> str:
+    """Drop comments and blank lines: the server compiles and keeps what is sent."""
+    lines = (line.rstrip() for line in source.splitlines())
+    return "\n".join(line for line in lines if line and not line.lstrip().startswith("--")) + "\n"
+
+
+def check_head(name: str, source: str) -> None:
+    """Each script says what it takes, returns, writes and costs before its first line of code."""
+    head = source.split("--- @include", 1)[0]
+    for section in HEAD_SECTIONS:
+        if section not in head:
+            raise ScriptError(f"{name}: the head lacks `{section}`")

@@ -1,0 +1,264 @@
+"""The connection to one server, and the parts it shares with the connection to a cluster.
+
+`SteadyLink` keeps one address connected in the background. `CallingConnection` turns a call into
+bytes and answers the error replies that mean "again": script not loaded, server not ready. What
+is left for `SingleConnection` and `cluster.ClusterConnection` is where a call goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from abc import abstractmethod
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from lingua_scheduler.errors import StoreRejected, StoreUnavailable
+from lingua_scheduler.state.link import TRANSIENT, Call, Link, pack, refuse
+from lingua_scheduler.state.script import LONGEST_BLOCK_MS, Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lingua_scheduler.state.link import Address, ErrorPolicy, LinkOptions
+    from lingua_scheduler.state.script import Script, Word
+
+FIRST_PAUSE_S = 0.01
+LONGEST_PAUSE_S = 1.0
+FIRST_RETRY_S = 0.002
+LONGEST_RETRY_S = 0.1
+
+# How often one call may be sent elsewhere or in another form before it is given up.
+MAX_TURNS = 5
+
+
+class CallingConnection(Connection):
+    """What both connections do with a call; `_send` and `_answer_redirect` are the difference."""
+
+    def __init__(self, options: LinkOptions) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._options = options
+        self._timeout_s = options.call_timeout_ms / 1000
+        # Calls that met "not now", each with the timer that sends it again.
+        self._waiting: dict[Call, asyncio.TimerHandle] = {}
+
+    def run(
+        self, script: Script, slot: int, keys: tuple[Word, ...], args: tuple[Word, ...]
+    ) -> asyncio.Future[Any]:
+        """Run the script by its hash; the text is sent only if the server lacks it."""
+        packed = pack((b"EVALSHA", script.sha, len(keys), *keys, *args))
+        future = self._loop.create_future()
+        self._send(Call(future, packed, script, slot, monotonic() + self._timeout_s))
+        return future
+
+    def command(self, slot: int, *words: Word) -> asyncio.Future[Any]:
+        """Send any command that does not block on the server."""
+        future = self._loop.create_future()
+        self._send(Call(future, pack(words), None, slot, monotonic() + self._timeout_s))
+        return future
+
+    @abstractmethod
+    def _send(self, call: Call) -> None:
+        """Submit the call to the right link, or fail it at once."""
+
+    @abstractmethod
+    def _answer_redirect(self, link: Link, call: Call, text: str) -> bool:
+        """Deal with a reply that says "elsewhere"; return False if this is not one."""
+
+    def _answer_error(self, link: Link, call: Call, text: str) -> None:
+        """The error policy of every shared link."""
+        if call.future.done():
+            return  # cancelled: whether or not it ran, nobody waits for it
+        if text.startswith("NOSCRIPT ") and call.script is not None:
+            call.send_source(call.script)
+            if self._may_resend(link, call, text):
+                self._send(call)
+        elif text.partition(" ")[0] in TRANSIENT:
+            self._retry_later(link, call, text)
+        elif not self._answer_redirect(link, call, text):
+            refuse(link, call, text)
+
+    def _may_resend(self, link: Link, call: Call, why: str) -> bool:
+        """Count one more turn of the call; fail it when it has had enough turns or time."""
+        now = monotonic()
+        call.turns += 1
+        if call.turns > MAX_TURNS or now >= call.deadline:
+            problem = f"sent {call.turns} times and still: {why}"
+            call.fail(StoreUnavailable(str(link.address), problem))
+            return False
+        call.expires = now + self._timeout_s
+        return True
+
+    def _retry_later(self, link: Link, call: Call, why: str) -> None:
+        """Send the call again after a growing pause, until its deadline."""
+        left_s = call.deadline - monotonic()
+        if left_s <= 0:
+            call.fail(StoreUnavailable(str(link.address), why))
+            return
+        pause_s = jittered(min(FIRST_RETRY_S * 2**call.retries, LONGEST_RETRY_S))
+        call.retries += 1
+        self._waiting[call] = self._loop.call_later(min(pause_s, left_s), self._retry, call)
+
+    def _retry(self, call: Call) -> None:
+        del self._waiting[call]
+        if not call.future.done():
+            call.expires = monotonic() + self._timeout_s
+            self._send(call)
+
+    def _fail_waiting(self, where: str) -> None:
+        for call, timer in self._waiting.items():
+            timer.cancel()
+            call.fail(StoreUnavailable(where, "closed by this process"))
+        self._waiting.clear()
+
+    async def _open_dedicated(
+        self, address: Address, longest_block_ms: int, on_error: ErrorPolicy
+    ) -> Link:
+        patience_ms = self._options.call_timeout_ms + longest_block_ms
+        link = Link(address, replace(self._options, call_timeout_ms=patience_ms), on_error)
+        await link.connect()
+        return link
+
+
+class SingleConnection(CallingConnection):
+    """The connection to one server; slots are ignored."""
+
+    def __init__(self, address: Address, options: LinkOptions) -> None:
+        super().__init__(options)
+        self._address = address
+        self._steady = SteadyLink(address, options, self._answer_error)
+
+    @classmethod
+    async def open(cls, address: Address, options: LinkOptions) -> SingleConnection:
+        """Connect, or raise what is wrong; later losses are repaired in the background."""
+        connection = cls(address, options)
+        await connection._steady.open()
+        return connection
+
+    async def dedicated(self, slot: int, longest_block_ms: int = LONGEST_BLOCK_MS) -> Link:
+        """Open an own connection for reads that BLOCK up to that long; the caller closes it."""
+        del slot
+        return await self._open_dedicated(self._address, longest_block_ms, self._answer_dedicated)
+
+    async def every_master(self, *words: Word) -> list[Any]:
+        """Send the command to the one server there is."""
+        return [await self.command(0, *words)]
+
+    async def close(self) -> None:
+        """Fail what is pending and leave neither tasks nor sockets behind."""
+        await self._steady.close()
+        self._fail_waiting(str(self._address))
+
+    def _send(self, call: Call) -> None:
+        self._steady.link.submit(call)
+
+    def _answer_dedicated(self, link: Link, call: Call, text: str) -> None:
+        if not self._answer_redirect(link, call, text):
+            refuse(link, call, text)
+
+    def _answer_redirect(self, link: Link, call: Call, text: str) -> bool:
+        if text.startswith("READONLY "):
+            call.fail(StoreUnavailable(str(link.address), text))
+            # Not now: the replies read together with this one still belong to their calls.
+            self._loop.call_soon(link.drop, f"the server is a replica: {text}")
+            return True
+        if text.startswith(("MOVED ", "ASK ")):
+            hint = "the server is part of a cluster, and this connection is for a single one"
+            call.fail(StoreRejected(call.label, f"{text} ({hint})"))
+            return True
+        return False
+
+
+class SteadyLink:
+    """One address kept connected: tries again after every loss, with a growing pause."""
+
+    def __init__(
+        self,
+        address: Address,
+        options: LinkOptions,
+        on_error: ErrorPolicy,
+        on_down: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.address = address
+        # The link in use, or the last one, which fails every call with the reason of its loss.
+        self.link = Link(address, options, on_error)
+        # True until the first attempt to connect has ended, well or not.
+        self.is_opening = True
+        # Set with `is_opening` becoming False.
+        self.first_attempt = asyncio.Event()
+
+        self._options = options
+        self._on_error = on_error
+        self._on_down = on_down
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Connect or raise, then keep connected."""
+        try:
+            await self.link.connect()
+        finally:
+            self._end_first_attempt()
+        self.start()
+
+    def start(self) -> None:
+        """Connect in the background and keep connected."""
+        self._keeper = asyncio.create_task(self._keep(), name=f"keep {self.address} connected")
+
+    async def close(self) -> None:
+        """Stop keeping, fail what is pending, and wait until the socket is gone."""
+        self.link.drop("closed by this process")
+        await self.stop_keeping()
+        await self.link.close()  # it may be another by now
+
+    async def stop_keeping(self) -> None:
+        """Let the present link finish its calls, and do not replace it."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            await end_task(keeper)
+        self._end_first_attempt()
+
+    async def _keep(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            began_at = monotonic()
+            if self.link.is_connected or await self._connect():
+                await self.link.lost.wait()
+            self._on_down()
+            # A link that does not last (a server that accepts and closes) is no reason to hurry.
+            if monotonic() - began_at > LONGEST_PAUSE_S:
+                pause_s = FIRST_PAUSE_S
+            await asyncio.sleep(jittered(pause_s))
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _connect(self) -> bool:
+        """Try once; a failed link stays as the current one, to tell its reason to callers."""
+        if self.link.lost.is_set():
+            link = Link(self.address, self._options, self._on_error)
+        else:
+            link = self.link
+        try:
+            await link.connect()
+        except (StoreUnavailable, StoreRejected):
+            return False
+        finally:
+            self.link = link
+            self._end_first_attempt()
+        return True
+
+    def _end_first_attempt(self) -> None:
+        self.is_opening = False
+        self.first_attempt.set()
+
+
+async def end_task(task: asyncio.Task[None]) -> None:
+    """Cancel the task, wait for its end, and raise what it failed with, if it did."""
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
+
+
+def jittered(pause_s: float) -> float:
+    """Return between half and all of the pause, so that many clients do not retry in step."""
+    return pause_s * random.uniform(0.5, 1.0)  # noqa: S311  (spreads load, hides nothing)

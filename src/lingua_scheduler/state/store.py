@@ -1,0 +1,411 @@
+"""One typed method per script; no logic.
+
+A method packs its arguments, runs one script on the cell's slot and reads the answer. `now_ms` is
+0 in production, so that the server's clock decides every lease; model tests pass time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lingua_scheduler.state.records import (
+    Cancelled,
+    Effects,
+    Lease,
+    Moved,
+    NodeReply,
+    NodeRow,
+    OutboxPage,
+    PoolRow,
+    Reserved,
+    Settled,
+    Submitted,
+    WaitingJob,
+    read_freed,
+    read_placement,
+    read_placements,
+    read_released,
+)
+from lingua_scheduler.state.reply import UNPLACEABLE, Reply
+from lingua_scheduler.state.scripts import load_scripts
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
+    from lingua_scheduler.state.keys import Cell
+    from lingua_scheduler.state.policy import FleetPolicy
+    from lingua_scheduler.state.records import Beat, ForeignSlot, JobSpec, NodeAbout
+    from lingua_scheduler.state.script import Connection, Word
+
+pack = msgspec.msgpack.Encoder().encode
+
+
+class Store:
+    """The scripts of one deployment, over one connection."""
+
+    def __init__(self, connection: Connection, policy: FleetPolicy) -> None:
+        self._connection = connection
+        self._scripts = load_scripts()
+        # Packed once: the policy travels with every call that needs it.
+        self._jobs_policy = pack(policy.for_jobs())
+        self._fleet_policy = pack(policy)
+        self._claim_ms = policy.claim_ms
+        # 0 asks the server; only model tests set it.
+        self.now_ms = 0
+
+    def _run(self, name: str, cell: Cell, *args: Word) -> Awaitable[list[Any]]:
+        keys = (cell.due,)
+        return self._connection.run(self._scripts[name], cell.slot, keys, (self.now_ms, *args))
+
+    # Jobs
+
+    async def job_submit(
+        self, cell: Cell, job: str, spec: JobSpec, body: bytes, *, audio: bytes = b"", park: int = 0
+    ) -> Submitted:
+        """Admit one job and place it, or say why not."""
+        raw = await self._run(
+            "job_submit", cell, self._jobs_policy, job, pack(spec), body, audio, park
+        )
+        return read_submitted(raw)
+
+    async def job_place(self, cell: Cell, job: str, *, park: int = 0) -> Submitted:
+        """Place a job that waits: here, else in the queue (or left parked)."""
+        return read_submitted(await self._run("job_place", cell, self._jobs_policy, job, park))
+
+    async def job_commit(
+        self, cell: Cell, job: str, attempt: int, node_cell: str, slot: Reserved
+    ) -> Submitted:
+        """Give a job the holder that was reserved for it in another cell."""
+        raw = await self._run(
+            "job_commit", cell, self._jobs_policy, job, attempt,
+            node_cell, slot.node, slot.boot, int(slot.acks), slot.instance,
+        )  # fmt: skip
+        return read_submitted(raw)
+
+    async def job_mark(self, cell: Cell, job: str, attempt: int, node: str, state: str) -> Reply:
+        """Record that a job was dispatched, accepted or is running."""
+        raw = await self._run("job_mark", cell, job, attempt, node, state)
+        return Reply(raw[0])
+
+    async def job_settle(  # noqa: PLR0913 the wire's own fields
+        self,
+        cell: Cell,
+        job: str,
+        attempt: int,
+        node: str,
+        *,
+        kind: str,
+        reason: str = "-",
+        payload: bytes = b"",
+    ) -> Settled:
+        """End a job with what its holder reports."""
+        raw = await self._run(
+            "job_settle", cell, self._jobs_policy, job, attempt, node, kind, reason, payload
+        )
+        return read_settled(raw)
+
+    async def job_failover(
+        self, cell: Cell, job: str, attempt: int, *, node: str = "", reason: str, park: int = 0
+    ) -> Moved:
+        """Take a job from its holder: elsewhere, into the queue, or to its end."""
+        raw = await self._run(
+            "job_failover", cell, self._jobs_policy, job, attempt, node, reason, park
+        )
+        return read_moved(job, raw)
+
+    async def job_cancel(self, cell: Cell, job: str, reason: str) -> tuple[Settled, Cancelled]:
+        """End a job nobody wants any more; also says who must be told to stop."""
+        raw = await self._run("job_cancel", cell, self._jobs_policy, job, reason)
+        if raw[0] != Reply.SETTLED:
+            return Settled(Reply(raw[0])), Cancelled(job, 0, "", "")
+        told = Cancelled(job, raw[7], raw[8].decode(), raw[9].decode())
+        return Settled(Reply.SETTLED, read_effects(raw)), told
+
+    # Order
+
+    async def lane_fill(
+        self,
+        cell: Cell,
+        session: str,
+        lane: str,
+        *,
+        index: int = -1,
+        unwanted_from: int = -1,
+        reason: str = "gap_timeout",
+    ) -> Settled:
+        """Put an explicit outcome at one index, or into every hole that is due."""
+        raw = await self._run(
+            "lane_fill", cell, self._jobs_policy, session, lane, index, unwanted_from, reason
+        )
+        if raw[0] != Reply.SETTLED:
+            return Settled(Reply(raw[0]))
+        return Settled(Reply.SETTLED, read_effects([*raw, [], []]))
+
+    async def outbox_read(
+        self, cell: Cell, session: str, *, epoch: str = "", after_seq: int = 0, limit: int = 256
+    ) -> OutboxPage:
+        """Read outcomes after a position."""
+        raw = await self._run("outbox_read", cell, session, epoch, after_seq, limit)
+        if raw[0] != Reply.OK:
+            epoch = raw[1].decode() if raw[0] == Reply.EPOCH_CHANGED else ""
+            return OutboxPage(Reply(raw[0]), epoch)
+        return OutboxPage(Reply.OK, raw[1].decode(), raw[2], read_released(raw[3]))
+
+    async def outbox_ack(self, cell: Cell, session: str, epoch: str, seq: int) -> Reply:
+        """Forget outcomes up to a position."""
+        return Reply((await self._run("outbox_ack", cell, session, epoch, seq))[0])
+
+    # Sessions
+
+    async def session_open(
+        self, cell: Cell, session: str, owner: str, *, tenant: str = "", lease_ms: int = 60_000
+    ) -> tuple[Reply, str]:
+        """Open or take over a session; returns its epoch."""
+        raw = await self._run("session_open", cell, session, owner, tenant, lease_ms)
+        return Reply(raw[0]), raw[1].decode()
+
+    async def session_renew(
+        self, cell: Cell, owner: str, sessions: Sequence[str], lease_ms: int
+    ) -> tuple[str, ...]:
+        """Keep sessions alive; returns those that are not the owner's any more."""
+        raw = await self._run("session_renew", cell, lease_ms, owner, *sessions)
+        return tuple(name.decode() for name in raw[1])
+
+    async def session_close(
+        self, cell: Cell, session: str, reason: str, *, lapse_only: bool = False
+    ) -> tuple[Settled, tuple[Cancelled, ...]]:
+        """Close a session; its live jobs end as cancelled."""
+        raw = await self._run(
+            "session_close", cell, self._fleet_policy, session, reason, int(lapse_only)
+        )
+        if raw[0] != Reply.SETTLED:
+            return Settled(Reply(raw[0])), ()
+        told = tuple(Cancelled(j.decode(), a, c.decode(), n.decode()) for j, a, c, n in raw[7])
+        return Settled(Reply.SETTLED, read_effects(raw)), told
+
+    async def turn_end(self, cell: Cell, session: str, turn: str) -> Settled:
+        """End a turn that has no closing piece."""
+        raw = await self._run("turn_end", cell, self._jobs_policy, session, turn)
+        if raw[0] != Reply.SETTLED:
+            return Settled(Reply(raw[0]))
+        return Settled(Reply.SETTLED, read_effects([*raw, []]))
+
+    # Leases for jobs of other cells
+
+    async def lease_reserve(
+        self, cell: Cell, lease: Lease, demand: str, *, only: str = "", tried: str = ""
+    ) -> Reserved:
+        """Hold a slot here for a job that lives elsewhere."""
+        raw = await self._run(
+            "lease_reserve", cell, self._jobs_policy, lease.job, lease.attempt, lease.home,
+            demand, only, tried,
+        )  # fmt: skip
+        if raw[0] != Reply.RESERVED:
+            return Reserved(Reply(raw[0]), label=raw[1].decode())
+        _, node, boot, acks, instance, expires_at = raw
+        return Reserved(
+            Reply.RESERVED,
+            node.decode(),
+            boot.decode(),
+            acks == b"1",
+            instance.decode(),
+            expires_at,
+        )
+
+    async def lease_confirm(self, cell: Cell, node: str, lease: Lease, expires_at_ms: int) -> Reply:
+        """Hold the reserved slot for the whole attempt."""
+        return Reply((await self._run("lease_confirm", cell, node, lease.member, expires_at_ms))[0])
+
+    async def lease_release(
+        self, cell: Cell, node: str, lease: Lease, *, lapsed_only: bool = False
+    ) -> Settled:
+        """Give a slot back."""
+        raw = await self._run(
+            "lease_release", cell, self._jobs_policy, node, lease.member, int(lapsed_only)
+        )
+        if raw[0] != Reply.OK:
+            return Settled(Reply(raw[0]))
+        return Settled(Reply.OK, Effects(placed=read_placements(raw[1])))
+
+    # Nodes
+
+    async def node_register(
+        self, cell: Cell, node: str, boot: str, *, conn: str, can: bytes, about: NodeAbout
+    ) -> NodeReply:
+        """A node appears, or comes back."""
+        raw = await self._run(
+            "node_register", cell, self._fleet_policy, node, boot, conn, can, pack(about)
+        )
+        _, status, pool, lost, placed = raw
+        return NodeReply(
+            Reply(raw[0]), status.decode(), pool.decode(), read_leases(lost),
+            placed=read_placements(placed),
+        )  # fmt: skip
+
+    async def node_beat(
+        self, cell: Cell, node: str, boot: str, beat: Beat, can: bytes = b""
+    ) -> NodeReply:
+        """A node is alive, and this is how it is; `can` only when its abilities changed."""
+        raw = await self._run("node_beat", cell, self._fleet_policy, node, boot, pack(beat), can)
+        if raw[0] != Reply.OK:
+            return NodeReply(Reply(raw[0]))
+        _, status, pool, lost, unknown, placed = raw
+        return NodeReply(
+            Reply.OK, status.decode(), pool.decode(), read_leases(lost),
+            tuple(name.decode() for name in unknown), read_placements(placed),
+        )  # fmt: skip
+
+    async def node_drain(self, cell: Cell, node: str, *, drain: bool) -> tuple[NodeReply, int]:
+        """Stop or resume new work for a node; also returns how many leases it still has."""
+        raw = await self._run("node_drain", cell, self._fleet_policy, node, int(drain))
+        if raw[0] != Reply.OK:
+            return NodeReply(Reply(raw[0])), 0
+        return NodeReply(Reply.OK, placed=read_placements(raw[2])), raw[1]
+
+    async def node_offline(self, cell: Cell, node: str, conn: str) -> NodeReply:
+        """The socket that registered the node is gone."""
+        raw = await self._run("node_offline", cell, self._claim_ms, node, conn)
+        if raw[0] != Reply.OK:
+            return NodeReply(Reply(raw[0]))
+        return NodeReply(Reply.OK, "offline", lost=read_leases(raw[1]))
+
+    async def node_check(self, cell: Cell, node: str) -> NodeReply:
+        """A node's timer rang."""
+        raw = await self._run("node_check", cell, self._fleet_policy, node)
+        if raw[0] != Reply.OK:
+            return NodeReply(Reply(raw[0]))
+        return NodeReply(Reply.OK, raw[1].decode(), lost=read_leases(raw[2]))
+
+    async def node_mark(self, cell: Cell, node: str, service: str = "") -> NodeReply:
+        """A service of a node is unavailable for a while; without one, marks that ended go."""
+        raw = await self._run("node_mark", cell, self._fleet_policy, node, service)
+        reply = Reply(raw[0])
+        if reply not in (Reply.OK, Reply.RESTORED):
+            return NodeReply(reply)
+        return NodeReply(reply, pool=raw[1].decode(), placed=read_placements(raw[-1]))
+
+    # Cells
+
+    async def cell_due(self, cell: Cell, limit: int = 256) -> tuple[str, ...]:
+        """Claim the timers that have rung."""
+        raw = await self._run("cell_due", cell, limit, self._claim_ms)
+        return tuple(timer.decode() for timer in raw[1])
+
+    async def cell_done(self, cell: Cell, slot: ForeignSlot) -> None:
+        """Drop the reminder of a foreign slot that was given back."""
+        timer = f"r|{slot.cell}|{slot.node}|{slot.job}|{slot.attempt}"
+        await self._run("cell_done", cell, timer)
+
+    async def cell_waiting(self, cell: Cell, limit: int) -> tuple[WaitingJob, ...]:
+        """Return the jobs that wait, earliest deadline first."""
+        raw = await self._run("cell_waiting", cell, limit)
+        return tuple(
+            WaitingJob(job.decode(), attempt, demand.decode(), preferred.decode(), tried.decode())
+            for job, attempt, demand, preferred, tried in raw[1]
+        )
+
+    async def cell_pools(self, cell: Cell) -> tuple[tuple[PoolRow, ...], int, int]:
+        """Return the cell's pools, how many jobs wait and how many nodes are known."""
+        _, _, rows, waiting, nodes = await self._run("cell_pools", cell)
+        pools = tuple(
+            PoolRow(rows[i].decode(), rows[i + 1], rows[i + 2], rows[i + 3])
+            for i in range(0, len(rows), 4)
+        )
+        return pools, waiting, nodes
+
+    async def cell_nodes(
+        self, cell: Cell, after: str = "", limit: int = 500
+    ) -> tuple[NodeRow, ...]:
+        """Return one page of the cell's nodes, by id."""
+        raw = await self._run("cell_nodes", cell, after, limit)
+        return tuple(read_node_row(row) for row in raw[2])
+
+
+def read_effects(raw: list[Any]) -> Effects:
+    """Read `_, epoch, owner, session, released, freed, placed` of an answer."""
+    return Effects(
+        raw[1].decode(), raw[2].decode(), raw[3].decode(),
+        read_released(raw[4]), read_freed(raw[5]), read_placements(raw[6]),
+    )  # fmt: skip
+
+
+def read_submitted(raw: list[Any]) -> Submitted:
+    """Read the answer of job_submit, job_place and job_commit."""
+    reply = Reply(raw[0])
+    if reply is Reply.PLACED:
+        return Submitted(reply, read_placement(raw[1]))
+    if reply in (Reply.QUEUED, Reply.PARKED):
+        affinity = raw[3].decode() if len(raw) > 3 else ""
+        return Submitted(reply, code=Reply(raw[1]), label=raw[2].decode(), affinity=affinity)
+    if reply is Reply.DUPLICATE:
+        _, state, attempt, node, outcome, seq = raw
+        return Submitted(
+            reply, state=state.decode(), attempt=attempt, node=node.decode(),
+            outcome=outcome.decode(), seq=seq,
+        )  # fmt: skip
+    if reply is Reply.SETTLED:
+        return Submitted(reply, effects=read_effects([*raw, [], []]))
+    if reply is Reply.HELD:
+        return Submitted(reply, attempt=raw[1], node=raw[2].decode(), affinity=raw[3].decode())
+    label = raw[1].decode() if len(raw) > 1 and isinstance(raw[1], bytes) else ""
+    return Submitted(reply, code=reply if reply in UNPLACEABLE else None, label=label)
+
+
+def read_settled(raw: list[Any]) -> Settled:
+    """Read the answer of job_settle."""
+    reply = Reply(raw[0])
+    if reply is Reply.SETTLED:
+        return Settled(reply, read_effects(raw))
+    if reply is Reply.ALREADY:
+        return Settled(reply, outcome=raw[1].decode(), seq=raw[2])
+    if reply is Reply.STALE_ATTEMPT:
+        return Settled(reply, current_attempt=raw[1])
+    if reply is Reply.NODE_MISMATCH:
+        return Settled(reply, holder=raw[1].decode())
+    return Settled(reply, outcome=raw[1].decode() if len(raw) > 1 else "")
+
+
+def read_moved(job: str, raw: list[Any]) -> Moved:
+    """Read the answer of job_failover."""
+    reply = Reply(raw[0])
+    if reply is Reply.PLACED:
+        _, placement, freed, placed, reason, left = raw
+        effects = Effects(freed=read_freed(freed), placed=read_placements(placed))
+        return Moved(
+            reply, read_placement(placement), None, "", effects, reason.decode(), left.decode()
+        )
+    if reply in (Reply.QUEUED, Reply.PARKED):
+        _, code, label, freed, placed, reason, left, attempt, *need = raw
+        effects = Effects(freed=read_freed(freed), placed=read_placements(placed))
+        waiting = WaitingJob(job, attempt, *(text.decode() for text in need))
+        return Moved(
+            reply, None, Reply(code), label.decode(), effects, reason.decode(), left.decode(),
+            waiting=waiting,
+        )  # fmt: skip
+    if reply is Reply.SETTLED:
+        return Moved(
+            reply, effects=read_effects(raw), reason=raw[7].decode(), left_node=raw[8].decode()
+        )
+    if reply is Reply.DEFERRED:
+        _, cell, node, ends_at, attempt = raw
+        return Moved(
+            reply, cell=cell.decode(), left_node=node.decode(), ends_at_ms=ends_at, attempt=attempt
+        )
+    return Moved(reply)
+
+
+def read_leases(raw: list[bytes]) -> tuple[Lease, ...]:
+    """Read members of a node's lease set."""
+    return tuple(Lease.read(item) for item in raw)
+
+
+def read_node_row(raw: list[Any]) -> NodeRow:
+    """Read one node of a page."""
+    text = [item.decode() if isinstance(item, bytes) else item for item in raw]
+    return NodeRow(
+        text[0], text[1], text[2] == "1", text[3] == "1", int(text[4] or 0), int(text[5] or 0),
+        text[6], text[7], text[8] == "1", text[9], int(text[10]), float(text[11] or 0),
+        int(text[12] or 0), text[13],
+    )  # fmt: skip

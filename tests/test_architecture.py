@@ -1,0 +1,135 @@
+"""Who may import whom, read from the source by `ast`.
+
+                     cli    docs
+                      │      │        (anything but cli)
+        bench ────────┤      │
+                      ▼      ▼
+        jobs ──► session   nodes   state ──► config ──► errors, secret
+
+A component is a module or package directly below lingua_scheduler. A new one needs a row here.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.unit
+
+PACKAGE = "lingua_scheduler"
+ROOT = Path(__file__).parents[1] / "src" / PACKAGE
+
+# Each component and the others it may import; itself and the package's version go without saying.
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "secret": set(),
+    "config": {"errors", "secret"},
+    "session": {"errors"},
+    "nodes": {"errors"},
+    "state": {"errors", "config"},
+    "jobs": {"errors", "config", "session", "nodes", "state"},
+}
+ALLOWED["bench"] = {*ALLOWED}
+ALLOWED["docs"] = {*ALLOWED}
+ALLOWED["cli"] = {*ALLOWED}
+ALLOWED["__main__"] = {"cli"}
+ALLOWED["__init__"] = set()
+
+# Decisions without effects: their time, chance and input come as arguments.
+PURE = (
+    "session/*.py",
+    "nodes/capability.py",
+    "nodes/health.py",
+    "jobs/job.py",
+    "jobs/placement.py",
+    "jobs/requirement.py",
+)
+IMPURE = {"asyncio", "hiredis", "socket", "time", "random", "os", "uvloop"}
+
+MODULES = sorted(ROOT.rglob("*.py"))
+
+
+def imported(text: str, package: str) -> Iterator[str]:
+    """Give the full name of everything a module imports, also under TYPE_CHECKING."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            source = base if node.level else node.module or ""
+            yield from (f"{source}.{alias.name}" for alias in node.names)
+
+
+def component_of(name: str) -> str | None:
+    """Return the component a full name is in, or None for what is not ours."""
+    top, _, rest = name.partition(".")
+    if top != PACKAGE:
+        return None
+    first = rest.partition(".")[0]
+    return first if first in ALLOWED else "__init__"
+
+
+def package_of(file: Path) -> str:
+    return ".".join([PACKAGE, *file.relative_to(ROOT).parent.parts])
+
+
+def forbidden_components(component: str, text: str, package: str = PACKAGE) -> set[str]:
+    used = {component_of(name) for name in imported(text, package)}
+    return {name for name in used if name} - ALLOWED[component] - {component, "__init__"}
+
+
+def impure_imports(text: str) -> set[str]:
+    return {name.partition(".")[0] for name in imported(text, PACKAGE)} & IMPURE
+
+
+def name_of(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+def component_at(file: Path) -> str:
+    return file.relative_to(ROOT).with_suffix("").parts[0]
+
+
+@pytest.mark.parametrize("file", MODULES, ids=name_of)
+def test_a_module_imports_only_what_its_component_may(file: Path) -> None:
+    component = component_at(file)
+    assert component in ALLOWED, f"{component} is new: say in ALLOWED what it may import"
+    assert forbidden_components(component, file.read_text(), package_of(file)) == set()
+
+
+@pytest.mark.parametrize(
+    "file", [file for pattern in PURE for file in sorted(ROOT.glob(pattern))], ids=name_of
+)
+def test_a_pure_module_imports_nothing_with_effects(file: Path) -> None:
+    assert impure_imports(file.read_text()) == set()
+
+
+@pytest.mark.parametrize(
+    ("component", "text", "found"),
+    [
+        ("session", "import lingua_scheduler.state.store", {"state"}),
+        ("session", "from lingua_scheduler import config", {"config"}),
+        ("session", "from lingua_scheduler.errors import LinguaError", set()),
+        ("session", "from ..jobs import job", {"jobs"}),
+        ("session", "from . import ordering", set()),
+        ("config", "if TYPE_CHECKING:\n    from lingua_scheduler.state import x", {"state"}),
+        ("state", "def f():\n    import lingua_scheduler.jobs", {"jobs"}),
+        ("bench", "from lingua_scheduler.cli.main import main", {"cli"}),
+        ("cli", "from lingua_scheduler import __version__, bench", set()),
+        ("jobs", "import asyncio, msgspec", set()),
+    ],
+)
+def test_a_forbidden_import_is_found(component: str, text: str, found: set[str]) -> None:
+    package = f"{PACKAGE}.{component}"
+    assert forbidden_components(component, text, package) == found
+
+
+def test_an_impure_import_is_found() -> None:
+    text = "import os.path\nfrom time import monotonic\nimport msgspec\nimport timeit"
+    assert impure_imports(text) == {"os", "time"}
+
+
+def test_the_rules_look_at_real_modules() -> None:
+    assert {"errors.py", "cli/main.py", "state/binary.py"} <= {name_of(file) for file in MODULES}
