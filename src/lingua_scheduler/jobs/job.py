@@ -69,11 +69,9 @@ def status_of(state: str, node: str, outcome: str) -> str:
 
 def check_report(job: Job, attempt: int, node: str) -> str | None:
     """Return why a report about an attempt does not count, or None if its sender holds the job."""
-    if job.attempt != attempt:
+    if job.attempt != attempt or not job.node:
         return "STALE_ATTEMPT"
-    if job.node != node:
-        return "NODE_MISMATCH" if job.node else "STALE_ATTEMPT"
-    return None
+    return "NODE_MISMATCH" if job.node != node else None
 
 
 def overdue_reason(job: Job) -> str:

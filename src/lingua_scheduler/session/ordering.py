@@ -63,6 +63,11 @@ class Lane:
             at = index + 1
         return filled
 
+    def fill_all(self, now_ms: int, reason: str) -> None:
+        """Give an explicit `missing` to every hole: the session ends."""
+        for hole in self.holes():
+            self.entries[hole] = Entry("-", now_ms, ("missing", reason))
+
     def holes(self) -> list[int]:
         """Return the indices something waits for although nothing holds them."""
         above = max(self.entries, default=self.next_index)

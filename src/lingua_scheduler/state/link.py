@@ -220,7 +220,9 @@ class Link(asyncio.Protocol):
             self._reader.feed(data)
             while (reply := gets()) is not NOT_YET:
                 if not pending:
-                    self.drop("the server sent a reply that nobody asked for")
+                    # A server with too many clients says so before it is asked anything.
+                    reason = f": {reply}" if isinstance(reply, hiredis.ReplyError) else ""
+                    self.drop(f"the server sent a reply that nobody asked for{reason}")
                     return
                 call = pending.popleft()
                 if reply.__class__ is hiredis.ReplyError:

@@ -12,11 +12,10 @@ local job, attempt, node, state = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local key = BASE .. 'job:' .. job
 local record = redis.call('HMGET', key, 'state', 'attempt', 'node', 'ends_at')
 if not record[1] then return { Reply.NO_JOB } end
-if tonumber(record[2]) ~= attempt then return { Reply.STALE_ATTEMPT, tonumber(record[2]) } end
-if record[3] ~= node then
-  if not record[3] or record[3] == '' then return { Reply.STALE_ATTEMPT, attempt } end
-  return { Reply.NODE_MISMATCH, record[3] }
+if tonumber(record[2]) ~= attempt or not record[3] or record[3] == '' then
+  return { Reply.STALE_ATTEMPT, tonumber(record[2]) }
 end
+if record[3] ~= node then return { Reply.NODE_MISMATCH, record[3] } end
 if RANK[record[1]] > RANK.RUNNING then return { Reply.JOB_ENDED } end
 if RANK[state] <= RANK[record[1]] then return { Reply.OK, record[1] } end
 if RANK[state] >= RANK.ACCEPTED then

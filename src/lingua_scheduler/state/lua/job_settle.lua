@@ -16,11 +16,10 @@
 local job, attempt, node = ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local record = job_read(job)
 if not record then return { Reply.NO_JOB } end
-if record.attempt ~= attempt then return { Reply.STALE_ATTEMPT, record.attempt } end
-if record.node ~= node then
-  if record.node == '' then return { Reply.STALE_ATTEMPT, record.attempt } end
-  return { Reply.NODE_MISMATCH, record.node }
+if record.attempt ~= attempt or record.node == '' then
+  return { Reply.STALE_ATTEMPT, record.attempt }
 end
+if record.node ~= node then return { Reply.NODE_MISMATCH, record.node } end
 if record.ended then
   local outcome = redis.call('HGET', BASE .. 'job:' .. job, 'outcome')
   if outcome == ARGV[6] then return { Reply.ALREADY, outcome, tonumber(record.seq or 0) } end

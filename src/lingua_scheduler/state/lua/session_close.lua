@@ -35,6 +35,27 @@ table.sort(live, function(a, b)
   return a[2] < b[2]
 end)
 local out, freed, placed, cancelled, nodes, order = {}, {}, {}, {}, {}, {}
+
+-- What waits behind a hole must not be lost with the session: every hole gets its outcome now.
+for lane in string.gmatch(found[3] or '', '[^ ]+') do
+  local s, prefix, last = session_read(session, lane, 0), 'at:' .. lane .. ':', -1
+  for i = 1, #fields, 2 do
+    if string.sub(fields[i], 1, #prefix) == prefix then
+      last = math.max(last, tonumber(string.sub(fields[i], #prefix + 1)))
+    end
+  end
+  for index = s.next, last do
+    if redis.call('HEXISTS', key, prefix .. index) == 0 and not lane_skip(s.skip, index) then
+      redis.call('HSET', key, prefix .. index, '=' .. now .. ' missing ' .. index .. ' ' .. lane
+        .. ' - 0 ' .. ARGV[4] .. '\n')
+    end
+  end
+  local from, done = s.next, {}
+  lane_walk(session, lane, s, policy.binding_ms, out, done)
+  if s.next ~= from then redis.call('HSET', key, 'seq', s.seq, 'next:' .. lane, s.next) end
+  if #done > 0 then redis.call('HDEL', key, unpack(done)) end
+  redis.call('ZREM', DUE, 'g|' .. session .. '|' .. lane)
+end
 for _, entry in ipairs(live) do
   local job, record = entry[2], job_read(entry[2])
   local n = job_unhold(job, record, freed)
@@ -51,8 +72,5 @@ redis.call('HSET', key, 'closed', now)
 redis.call('PEXPIRE', key, policy.resume_ms)
 redis.call('PEXPIRE', BASE .. 'outbox:' .. session, policy.resume_ms)
 redis.call('ZREM', DUE, timer)
-for lane in string.gmatch(found[3] or '', '[^ ]+') do
-  redis.call('ZREM', DUE, 'g|' .. session .. '|' .. lane)
-end
 for _, node in ipairs(order) do serve_waiting(node, nodes[node], policy, placed) end
 return { Reply.SETTLED, s.epoch, s.owner, s.session, out, freed, placed, cancelled }

@@ -1,0 +1,104 @@
+"""The invariants of the guarantees, asserted on what the server holds after every step."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from lingua_scheduler.jobs.job import MOVES
+from lingua_scheduler.state.policy import FleetPolicy
+from model.twin import CellTwin
+
+States = dict[str, dict[str, Any]]
+
+ENDED = ("FINISHED", "RELEASED")
+
+
+def check_invariants(states: States, twins: dict[str, CellTwin], policy: FleetPolicy) -> None:
+    """Assert everything that must hold between any two steps."""
+    now = next(iter(twins.values())).now
+    for name, state in states.items():
+        check_leases(name, state, states, now)
+        check_jobs(state, policy, twins[name])
+        check_order(state, policy)
+        check_queue(state, policy)
+
+
+def check_leases(name: str, state: dict, states: States, now: int) -> None:
+    for node_id, node in state["nodes"].items():
+        live = {member for member, expiry in node["leases"].items() if expiry > now}
+        for member in live:
+            job_id, attempt, *home = member.split("|")
+            job = states[home[0] if home else name]["jobs"].get(job_id)
+            assert job is not None, f"a lease of no job: {member}"
+            current = (job["attempt"], job["node"]) == (int(attempt), node_id)
+            # I2: the lease is the job's own; a lease in another cell may be reserved for the next
+            # attempt, or left behind by one that moved on: both have a timer that ends them.
+            if home:
+                assert f"l|{node_id}|{member}" in state["due"]
+            else:
+                assert current
+                assert job["state"] not in ENDED, "I6: a job that ended holds no slot"
+        for job_id, job in state["jobs"].items():
+            held_here = job["holder"] is not None and job["holder"][0] == name
+            if held_here and job["node"] == node_id and job["state"] not in ENDED:
+                # I11: no attempt without a lease taken first.
+                assert f"{job_id}|{job['attempt']}" in node["leases"]
+
+
+def check_jobs(state: dict, policy: FleetPolicy, twin: CellTwin) -> None:
+    for job_id, job in state["jobs"].items():
+        # I10: attempts are numbered from 1 and bounded.
+        assert 0 <= job["attempt"] <= policy.attempts_max
+        # I16, I33: what lives has a timer that will end or move it.
+        assert (f"j|{job_id}" in state["due"]) == (job["state"] not in ENDED)
+        if job["state"] not in ENDED and not job["node"]:
+            assert job["state"] == "CREATED"
+        history = twin.jobs[job_id].history
+        # I9: only the moves of the table.
+        assert all(move in MOVES for move in pairwise(history)), history
+
+
+def check_order(state: dict, policy: FleetPolicy) -> None:
+    for session in state["sessions"].values():
+        # I18: seq is contiguous from 1, the outbox is exactly what was not trimmed.
+        assert len(session["outbox"]) == session["seq"] - session["trimmed"]
+        for lane in session["lanes"].values():
+            entries = lane["entries"]
+            head = entries.get(lane["next"])
+            # I19: nothing that could be released waits.
+            assert head is None or head[2] is None
+            assert all(index >= lane["next"] for index in entries)
+            live = [e for e in entries.values() if e[0] != "-"]
+            assert len(live) <= policy.in_flight_max  # I30
+            for job_id, _, outcome in live:
+                ended = state["jobs"][job_id]["state"] in ENDED
+                assert ended == (outcome is not None)
+        indices: dict[str, list[int]] = {}
+        for _, index, lane_name, *_ in session["outbox"]:
+            indices.setdefault(lane_name, []).append(index)
+        # I17: by index, without repeats.
+        assert all(list_ == sorted(set(list_)) for list_ in indices.values())
+
+
+def check_queue(state: dict, policy: FleetPolicy) -> None:
+    queued = {job for queue in state["queues"].values() for job in queue}
+    assert queued == set(state["pending"])
+    for job in queued:
+        assert state["jobs"][job]["node"] == ""
+        assert state["jobs"][job]["state"] == "CREATED"
+
+
+def check_quiet(states: States, admitted: list[tuple[str, str]]) -> None:
+    """After faults stopped and time passed: everything admitted has ended, nothing is held."""
+    jobs = {job: row for state in states.values() for job, row in state["jobs"].items()}
+    for _, job in admitted:
+        assert jobs[job]["state"] == "RELEASED", (job, jobs[job])
+        assert jobs[job]["seq"] > 0
+    for state in states.values():
+        assert not state["pending"]
+        assert not state["waiting"]
+        assert not state["reserved"]
+        assert not any(node["leases"] for node in state["nodes"].values())
+        assert not any(timer[0] in "jlgr" for timer in state["due"])
+        assert all(session["closed"] for session in state["sessions"].values())

@@ -1,0 +1,63 @@
+"""What the model runs are made of: few names, so that they meet often."""
+
+from __future__ import annotations
+
+from lingua_scheduler.jobs.requirement import Demand, Languages, Pipeline, demand
+from lingua_scheduler.nodes.capability import Declared, capability
+from lingua_scheduler.state.policy import FleetPolicy
+
+SESSIONS = ("s1", "s2", "s3")
+NODES = ("n1", "n2", "n3", "n4", "n5")
+LANES = ("es", "fr")
+
+SPEECH = {"asr": (), "nmt": (), "tts": ()}
+
+ABILITIES = (
+    capability(Declared(services=SPEECH, pairs=(("en", "es"),))),
+    capability(Declared(services=SPEECH, asr_languages=("en", "fr"), nmt_targets=("es", "fr"))),
+    capability(Declared(services=SPEECH)),
+    capability(
+        Declared(
+            services={"asr": (), "nmt": ("nmt-a", "nmt-b"), "tts": ("tts-a",)},
+            asr_languages=("en",),
+            nmt_targets=("es",),
+            tts_languages=("es",),
+            features=frozenset({"emotion_detection"}),
+        )
+    ),
+    capability(Declared(services=SPEECH, pairs=(("en", "es"), ("en", "fr")), private_to="acme")),
+    capability(Declared(services={"asr": (), "nmt": ()}, pairs=(("en", "es"), ("es", "en")))),
+)
+
+TEXT = Pipeline(use_tts=False)
+
+DEMANDS: tuple[Demand, ...] = (
+    demand(Languages("en", "es"), Pipeline()),
+    demand(Languages("en", "es"), Pipeline()),
+    demand(Languages("en", "fr"), Pipeline()),
+    demand(Languages("auto", "es", auto=("en", "fr")), Pipeline()),
+    demand(Languages("auto", "es"), TEXT),
+    demand(Languages("auto", "es", two_way=("en", "es")), TEXT),
+    demand(Languages("en", "es"), Pipeline(), frozenset({"emotion_detection"})),
+    demand(Languages("en", "es"), Pipeline(), tenant="acme"),
+    demand(Languages("en", "es"), Pipeline(), paired="n1"),
+    demand(Languages("xx", "yy"), Pipeline()),
+)
+
+SMALL = {
+    "pending_jobs_max": 4,
+    "in_flight_max": 4,
+    "outbox_max": 5,
+    "attempts_max": 2,
+    "rate_max": 3,
+    "good_beats": 1,
+    "gap_ms": 3000,
+}
+
+POLICIES = (
+    FleetPolicy(**SMALL),
+    FleetPolicy(**{**SMALL, "spread": True, "attempts_max": 3, "good_beats": 2}),
+    FleetPolicy(
+        **{**SMALL, "refuse_unserved_pairs": True, "pending_jobs_max": 2, "stale_ms": 61_000}
+    ),
+)

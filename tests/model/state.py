@@ -1,0 +1,239 @@
+"""The whole state of a cell, read from the server and from the twin, in one shape to compare."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from lingua_scheduler.jobs.placement import furthest_filter, rank_pools
+from lingua_scheduler.jobs.requirement import Demand
+from lingua_scheduler.state.keys import Cell, family_of
+from lingua_scheduler.state.script import Connection
+from model.twin import CellTwin
+
+READ = {
+    "hash": ("HGETALL",),
+    "zset": ("ZRANGE", 0, -1, "WITHSCORES"),
+    "list": ("LRANGE", 0, -1),
+}
+
+State = dict[str, Any]
+
+
+async def read_keys(connection: Connection, cell: Cell, prefix: str) -> dict[str, Any]:
+    """Every key of the cell by its name without the base, decoded; unknown keys are an error."""
+    names = [key.decode() for key in await connection.command(cell.slot, "KEYS", cell.base + "*")]
+    found: dict[str, Any] = {}
+    replies = []
+    for name in names:
+        family = family_of(name, prefix)
+        assert family is not None, f"not in the dictionary: {name}"
+        verb, *rest = READ[family.kind]
+        replies.append((name, family.kind, connection.command(cell.slot, verb, name, *rest)))
+    for name, kind, reply in replies:
+        found[name.removeprefix(cell.base)] = shape(kind, await reply)
+    return found
+
+
+def shape(kind: str, raw: list[bytes]) -> Any:
+    if kind == "list":
+        return raw
+    pairs = [(raw[i], raw[i + 1]) for i in range(0, len(raw), 2)]
+    if kind == "zset":
+        return {name.decode(): float(score) for name, score in pairs}
+    return {name.decode(): value for name, value in pairs}
+
+
+def family(keys: dict[str, Any], name: str) -> dict[str, Any]:
+    return {
+        key.split(":", 1)[1]: value for key, value in keys.items() if key.startswith(f"{name}:")
+    }
+
+
+def real_state(keys: dict[str, Any]) -> State:
+    leases, marks, pools = (family(keys, name) for name in ("leases", "marks", "pool"))
+    return {
+        "due": keys.get("due", {}),
+        "pending": keys.get("pending", {}),
+        "waiting": keys.get("waiting", {}),
+        "queues": family(keys, "queue"),
+        "reserved": {m: n.decode() for m, n in keys.get("reserved", {}).items()},
+        "nodes": {
+            name: real_node(row, leases.get(name, {}), marks.get(name, {}))
+            for name, row in family(keys, "node").items()
+        },
+        "indexed": set(keys.get("nodes", {})),
+        "pools": pools,
+        "described": set(keys.get("pools", {})),
+        "sessions": {
+            name: real_session(row, keys.get(f"outbox:{name}", []))
+            for name, row in family(keys, "session").items()
+        },
+        "jobs": {name: real_job(row) for name, row in family(keys, "job").items()},
+        "audio": {name: set(row) - {"audio"} for name, row in family(keys, "audio").items()},
+    }
+
+
+def real_node(row: dict[str, bytes], leases: dict[str, float], marks: dict[str, float]) -> State:
+    text = {name: value.decode() for name, value in row.items() if name != "can"}
+    return {
+        **{name: text[name] for name in ("boot", "conn", "status", "pool", "instance")},
+        **{name: text[name] == "1" for name in ("drain", "over", "acks")},
+        **{name: int(text[name]) for name in ("max", "extra", "silence_ms", "beat_at", "good")},
+        "bad": text["bad"],
+        "orphans": [lease for lease in text["orphans"].split(",") if lease],
+        "missing": {lease for lease in text["missing"].split(",") if lease},
+        "leases": leases,
+        "marks": marks,
+    }
+
+
+def real_session(row: dict[str, bytes], outbox: list[bytes]) -> State:
+    text = {name: value.decode() for name, value in row.items()}
+    lanes: dict[str, State] = {}
+    for name in text.get("lanes", "").split():
+        spans = re.findall(r"(\d+):(\d+),", text.get(f"skip:{name}", ""))
+        entries = {
+            int(key.rsplit(":", 1)[1]): real_entry(value)
+            for key, value in text.items()
+            if key.startswith(f"at:{name}:")
+        }
+        unwanted = [(int(a), int(b)) for a, b in spans]
+        lanes[name] = {"next": int(text[f"next:{name}"]), "unwanted": unwanted, "entries": entries}
+    return {
+        "epoch": int(text["epoch"]),
+        "owner": text["owner"],
+        "fence": int(text["fence"]),
+        "seq": int(text["seq"]),
+        "trimmed": int(text["trimmed"]),
+        "closed": "closed" in text,
+        "lanes": lanes,
+        "turns": {k.removeprefix("turn:"): v for k, v in text.items() if k.startswith("turn:")},
+        "outbox": [real_row(entry) for entry in outbox],
+    }
+
+
+def real_row(entry: bytes) -> tuple[str, int, str, str, int, str]:
+    kind, index, lane, job, attempt, reason = entry.split(b"\n")[0].decode().split(" ")
+    return kind, int(index), lane, job, int(attempt), reason
+
+
+def real_entry(value: str) -> tuple[str, int, tuple[str, str] | None]:
+    put_ms, _, rest = value.lstrip("=").partition(" ")
+    if not value.startswith("="):
+        return rest, int(put_ms), None
+    kind, _, _, job, _, reason = real_row(rest.encode())
+    return job, int(put_ms), (kind, reason)
+
+
+def real_job(row: dict[str, bytes]) -> State:
+    text = {name: value.decode() for name, value in row.items() if name not in ("spec", "body")}
+    held = bool(text.get("node"))
+    return {
+        "state": text["state"],
+        "attempt": int(text["attempt"]),
+        "node": text.get("node", ""),
+        "holder": (text["cell"], text["boot"], text["acks"] == "1") if held else None,
+        "due_at": int(text["due_at"]),
+        "tried": text.get("tried", ""),
+        "outcome": text.get("outcome", ""),
+        "seq": int(text.get("seq", 0)),
+        "spec": msgspec.msgpack.decode(row["spec"]),
+    }
+
+
+def twin_state(cell: CellTwin) -> State:
+    queues: dict[str, dict[str, int]] = {}
+    for job, deadline in cell.pending.items():
+        queues.setdefault(cell.jobs[job].spec.demand, {})[job] = deadline
+    pools: dict[str, dict[str, float]] = {}
+    for name, view in cell.fleet().nodes.items():
+        pools.setdefault(view.pool, {})[name] = twin_score(view)
+    return {
+        "due": cell.due,
+        "pending": cell.pending,
+        "waiting": {demand: min(queue.values()) for demand, queue in queues.items()},
+        "queues": queues,
+        "reserved": cell.reserved,
+        "nodes": {name: twin_node(node) for name, node in cell.nodes.items()},
+        "indexed": set(cell.nodes),
+        "pools": pools,
+        "described": set(pools),
+        "sessions": {name: twin_session(session) for name, session in cell.sessions.items()},
+        "jobs": {name: twin_job(tracked) for name, tracked in cell.jobs.items()},
+        "audio": cell.audio,
+    }
+
+
+def twin_score(view: Any) -> float:
+    if view.status == "offline":
+        return 5_000_000
+    if view.draining:
+        return 4_000_000
+    if view.status != "ready":
+        return 3_000_000
+    if view.over:
+        return 2_000_000
+    return 1_000_000 if view.blocked_by else view.load
+
+
+def twin_node(node: Any) -> State:
+    return {
+        **{name: getattr(node, name) for name in ("boot", "conn", "pool", "instance")},
+        "status": node.health.status,
+        **{name: getattr(node, name) for name in ("drain", "over", "acks", "max", "extra")},
+        "silence_ms": node.silence_ms,
+        "beat_at": node.health.beat_at_ms,
+        "good": node.health.good,
+        "bad": "".join("1" if bad else "0" for bad in node.health.bad),
+        "orphans": list(node.orphans),
+        "missing": node.missing,
+        "leases": node.leases,
+        "marks": node.marks,
+    }
+
+
+def twin_session(session: Any) -> State:
+    lanes = {
+        name: {
+            "next": lane.next_index,
+            "unwanted": lane.unwanted,
+            "entries": {i: (e.job, e.put_ms, e.outcome) for i, e in lane.entries.items()},
+        }
+        for name, lane in session.lanes.items()
+    }
+    return {
+        **{name: getattr(session, name) for name in ("epoch", "owner", "fence", "seq", "trimmed")},
+        "closed": session.closed,
+        "lanes": lanes,
+        "turns": session.turns,
+        "outbox": session.outbox[session.trimmed :],
+    }
+
+
+def twin_job(tracked: Any) -> State:
+    machine = tracked.job
+    holder = (machine.cell, machine.boot, machine.node_acks) if machine.node else None
+    return {
+        "state": machine.state,
+        "attempt": machine.attempt,
+        "node": machine.node,
+        "holder": holder,
+        "due_at": machine.due_at_ms,
+        "tried": "".join(f"{node}@{boot}," for node, boot in machine.tried),
+        "outcome": machine.outcome,
+        "seq": tracked.seq,
+        "spec": msgspec.to_builtins(tracked.spec),
+    }
+
+
+def check_demand_cache(keys: dict[str, Any], cell: CellTwin) -> None:
+    """Whatever the cell remembers about a demand is what the policy says now."""
+    pools = list(cell.fleet().pools.values())
+    for text, answer in keys.get("demands", {}).items():
+        wanted = Demand.parse(text)
+        groups = rank_pools(pools, wanted)
+        listed = "".join(";" + ",".join(pool.id for pool in group) for group in groups)
+        assert answer.decode() == f"{listed}#{furthest_filter(pools, wanted)}", text

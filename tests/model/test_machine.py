@@ -1,0 +1,749 @@
+"""The real scripts on a real server against the pure twin, step by step.
+
+Every rule makes one call of the store and the same call of the twin and compares the answers;
+after every step the whole state of every cell is read back and compared, key by key, and the
+invariants of `check_invariants` are asserted on what the server holds. At the end of each run time
+passes and the product's own sweeper works until all is quiet: every admitted utterance must have
+its one outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import Counter
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+import servers
+from lingua_scheduler.jobs.dispatcher import Dispatcher
+from lingua_scheduler.jobs.fleet import FleetSnapshot
+from lingua_scheduler.jobs.sweeper import Sweeper
+from lingua_scheduler.nodes.capability import Capability
+from lingua_scheduler.nodes.health import Health
+from lingua_scheduler.state.cluster import ClusterConnection
+from lingua_scheduler.state.keys import Cells
+from lingua_scheduler.state.link import LinkOptions
+from lingua_scheduler.state.records import (
+    Beat,
+    JobSpec,
+    Lease,
+    NodeAbout,
+    Reserved,
+    job_id_of,
+)
+from lingua_scheduler.state.reply import Reply
+from lingua_scheduler.state.single import SingleConnection
+from lingua_scheduler.state.store import Store
+from model.invariants import check_invariants, check_quiet
+from model.scenery import ABILITIES, DEMANDS, LANES, NODES, POLICIES, SESSIONS
+from model.state import check_demand_cache, read_keys, real_state, twin_state
+from model.twin import CellTwin, Node
+
+pytestmark = pytest.mark.model
+
+PREFIX = "model"
+STEPS_PER_RUN = 50
+SESSION_LEASE_MS = 60_000
+SILENCE_MS = 20_000
+START_MS = 1_700_000_000_000
+
+pick = st.integers(0, 1_000_000)
+chance = st.booleans()
+seldom = st.integers(0, 7).map(lambda n: n == 0)
+
+
+class World:
+    """What the runs share: the loop, the connection and the tally of what happened."""
+
+    def __init__(self, connection, loop, cells: int) -> None:
+        self.connection = connection
+        self.loop = loop
+        self.cells = Cells(PREFIX, cells)
+        self.replies: Counter[str] = Counter()
+        self.steps = 0
+
+    def run(self, call):
+        return self.loop.run_until_complete(call)
+
+
+class Machine(RuleBasedStateMachine):
+    """Random life of a deployment."""
+
+    world: World
+
+    @initialize(
+        policy=st.sampled_from(POLICIES),
+        abilities=st.lists(pick, min_size=2, max_size=4),
+        slots=st.integers(1, 3),
+        acks=chance,
+    )
+    def begin(self, policy, abilities, slots, acks) -> None:
+        world = self.world
+        world.run(world.connection.every_master("FLUSHALL"))
+        self.policy = policy
+        self.store = Store(world.connection, policy)
+        self.twins = {cell.name: CellTwin(cell.name, policy) for cell in world.cells.all}
+        self.now = START_MS
+        self.requests: list[tuple[str, str, JobSpec]] = []
+        self.reservations: list[tuple[str, str, str, int, Reserved]] = []
+        self.boots: Counter[str] = Counter()
+        self.conns: dict[str, str] = {}
+        self.tick(0)
+        for which in range(len(SESSIONS)):
+            self.open_session(which, "i1", tenant=False)
+        for which, ability in enumerate(abilities):
+            self.register(which, ability, slots, acks, fresh=True, drain=False)
+            for _ in range(policy.good_beats):
+                self.beat(which, good=True, over=False, listing="all", ability=None, stale=False)
+
+    # Means
+
+    def tick(self, ms: int) -> None:
+        self.now += ms
+        self.store.now_ms = self.now
+        for twin in self.twins.values():
+            twin.now = self.now
+
+    def home(self, session: str):
+        cell = self.world.cells.home_of(session)
+        return cell, self.twins[cell.name]
+
+    def cell_of(self, node: str):
+        cell = self.world.cells.of_node(node)
+        return cell, self.twins[cell.name]
+
+    def same(self, real: tuple, twin: tuple) -> None:
+        self.world.replies[str(real[0])] += 1
+        assert real == twin
+
+    def jobs(self) -> list[tuple[str, str]]:
+        return [(session, job) for session, job, _ in self.requests]
+
+    def some_job(self, which: int):
+        session, job, _ = self.requests[which % len(self.requests)]
+        cell, twin = self.home(session)
+        return cell, twin, job
+
+    # Time
+
+    @rule(
+        ms=st.sampled_from((1, 1, 10, 10, 300, 300, 1000, 2000, 2500, 5000, 10_000, 31_000, 61_000))
+    )
+    def time_passes(self, ms) -> None:
+        self.tick(ms)
+
+    @rule()
+    def a_while_passes_in_good_health(self) -> None:
+        """Longer than an attempt may take, with every node and session alive all the while."""
+        for _ in range(7):
+            self.tick(5000)
+            for twin in self.twins.values():
+                for name in sorted(twin.nodes):
+                    self.beat_of(name, twin.nodes[name].boot, Beat(running=0))
+            for which in range(len(SESSIONS)):
+                self.renew_session(which, "i1")
+        self.timers_ring()
+
+    @rule()
+    def timers_ring(self) -> None:
+        for cell in self.world.cells.all:
+            twin = self.twins[cell.name]
+            real = self.world.run(self.store.cell_due(cell))
+            assert list(real) == twin.cell_due()
+            for timer in real:
+                self.act(cell, twin, timer)
+
+    def act(self, cell, twin, timer: str) -> None:
+        kind, *parts = timer.split("|")
+        if kind == "j":
+            self.fail_over(cell, twin, parts[0], -1, "", "deadline", 0)
+        elif kind == "g":
+            self.fill(cell, twin, parts[0], parts[1], -1, -1)
+        elif kind == "s":
+            self.close(cell, twin, parts[0], lapse_only=True)
+        elif kind == "n":
+            self.check_node(cell, twin, parts[0])
+        elif kind == "m":
+            self.mark(cell, twin, parts[0], "")
+        elif kind == "l":
+            self.release(
+                cell, twin, parts[0], Lease.read("|".join(parts[1:]).encode()), lapsed=True
+            )
+        else:
+            self.give_back(cell, twin, *parts)
+
+    # Sessions
+
+    @rule(which=pick, owner=st.sampled_from(("i1", "i2")), tenant=seldom)
+    def open_session(self, which, owner, tenant) -> None:
+        name = SESSIONS[which % len(SESSIONS)]
+        cell, twin = self.home(name)
+        text = "other" if tenant else ""
+        reply, epoch = self.world.run(
+            self.store.session_open(cell, name, owner, tenant=text, lease_ms=SESSION_LEASE_MS)
+        )
+        expected = twin.session_open(name, owner, text, SESSION_LEASE_MS)
+        self.same((reply.name, epoch)[: len(expected)], expected)
+
+    @rule(which=pick, owner=st.sampled_from(("i1", "i2")))
+    def renew_session(self, which, owner) -> None:
+        name = SESSIONS[which % len(SESSIONS)]
+        cell, twin = self.home(name)
+        lost = self.world.run(self.store.session_renew(cell, owner, [name], SESSION_LEASE_MS))
+        assert twin.session_renew(name, owner, SESSION_LEASE_MS) == (not lost)
+
+    @rule(which=pick, sure=seldom)
+    def close_session(self, which, sure) -> None:
+        if sure:
+            name = SESSIONS[which % len(SESSIONS)]
+            self.close(*self.home(name), name, lapse_only=False)
+
+    def close(self, cell, twin, name: str, *, lapse_only: bool) -> None:
+        answer, told = self.world.run(
+            self.store.session_close(cell, name, "closed", lapse_only=lapse_only)
+        )
+        expected = twin.session_close(name, lapse_only=lapse_only)
+        if answer.reply is not Reply.SETTLED:
+            return self.same((answer.reply.name,), expected)
+        jobs = [entry.job for entry in told]
+        return self.same((*settled(answer.reply, answer.effects), jobs), expected)
+
+    @rule(which=pick, turn=st.sampled_from(("t1", "t2")))
+    def end_turn(self, which, turn) -> None:
+        name = SESSIONS[which % len(SESSIONS)]
+        cell, twin = self.home(name)
+        answer = self.world.run(self.store.turn_end(cell, name, turn))
+        expected = twin.turn_end(name, turn)
+        if answer.reply is not Reply.SETTLED:
+            return self.same((answer.reply.name,), expected)
+        return self.same(settled(answer.reply, answer.effects)[:3], expected)
+
+    @rule(which=pick, back=st.integers(-1, 3), wrong=seldom)
+    def acknowledge(self, which, back, wrong) -> None:
+        name = SESSIONS[which % len(SESSIONS)]
+        cell, twin = self.home(name)
+        session = twin.sessions.get(name)
+        epoch = str(session.epoch) if session is not None and not wrong else "1"
+        seq = (session.seq if session is not None else 0) - back
+        page = self.world.run(
+            self.store.outbox_read(cell, name, epoch=epoch, after_seq=max(0, seq))
+        )
+        expected = twin.outbox_read(name, epoch, max(0, seq))
+        if page.reply is Reply.OK:
+            rows = [tuple(entry)[:-1] for entry in page.entries]
+            self.same((page.reply.name, page.last_seq, rows), expected)
+        else:
+            self.same((page.reply.name,), expected)
+        reply = self.world.run(self.store.outbox_ack(cell, name, epoch, seq))
+        self.same((reply.name,), (twin.outbox_ack(name, epoch, seq),))
+
+    # Nodes
+
+    @rule(
+        which=pick, ability=pick, slots=st.integers(1, 3), acks=chance, fresh=chance, drain=seldom
+    )
+    def register(self, which, ability, slots, acks, fresh, drain) -> None:
+        name = NODES[which % len(NODES)]
+        cell, twin = self.cell_of(name)
+        self.boots[name] += 1 if fresh or not self.boots[name] else 0
+        self.conns[name] = f"conn{self.now}.{len(self.conns)}.{sum(self.boots.values())}"
+        boot, can = f"b{self.boots[name]}", ABILITIES[ability % len(ABILITIES)]
+        about = NodeAbout(
+            instance="i1", max=slots, silence_ms=SILENCE_MS, acks=acks, draining=drain
+        )
+        answer = self.world.run(
+            self.store.node_register(
+                cell, name, boot, conn=self.conns[name], can=can.packed(), about=about
+            )
+        )
+        node = Node(boot, self.conns[name], "i1", can, slots, SILENCE_MS, acks, Health())
+        expected = twin.node_register(name, node, draining=drain)
+        lost = [lease.member for lease in answer.lost]
+        self.same((answer.reply.name, answer.status, lost, rows(answer.placed)), expected)
+        assert answer.pool == twin.nodes[name].pool
+
+    @rule(
+        which=pick,
+        good=st.sampled_from((True, True, True, False)),
+        over=seldom,
+        listing=st.sampled_from(("count", "all", "none", "strange")),
+        ability=st.none() | pick,
+        stale=seldom,
+    )
+    def beat(self, which, good, over, listing, ability, stale) -> None:
+        known = [n for twin in self.twins.values() for n in twin.nodes] or NODES
+        name = NODES[0] if stale else sorted(known)[which % len(known)]
+        node = self.cell_of(name)[1].nodes.get(name)
+        held = ["|".join(lease.split("|")[:2]) for lease in node.leases] if node else []
+        jobs = {"all": held, "none": [], "strange": ["job-abcdef|1"]}.get(listing)
+        boot = "b0" if stale or node is None else node.boot
+        can = ABILITIES[ability % len(ABILITIES)] if ability is not None else None
+        running = len(held) + (1 if over else 0)
+        self.beat_of(name, boot, Beat(good=good, over=over, running=running, jobs=jobs), can)
+
+    def beat_of(self, name: str, boot: str, beat: Beat, can: Capability | None = None) -> None:
+        cell, twin = self.cell_of(name)
+        answer = self.world.run(
+            self.store.node_beat(cell, name, boot, beat, can.packed() if can else b"")
+        )
+        expected = twin.node_beat(name, boot, msgspec.structs.asdict(beat) | {"can": can})
+        if answer.reply is not Reply.OK:
+            return self.same((answer.reply.name,), expected)
+        lost = [lease.member for lease in answer.lost]
+        real = (answer.reply.name, answer.status, lost, list(answer.unknown), rows(answer.placed))
+        return self.same(real, expected)
+
+    @rule(which=pick, drain=chance)
+    def drain(self, which, drain) -> None:
+        name = NODES[which % len(NODES)]
+        cell, twin = self.cell_of(name)
+        answer, left = self.world.run(self.store.node_drain(cell, name, drain=drain))
+        expected = twin.node_drain(name, drain=drain)
+        if answer.reply is not Reply.OK:
+            return self.same((answer.reply.name,), expected)
+        return self.same((answer.reply.name, left, rows(answer.placed)), expected)
+
+    @rule(which=pick, stale=seldom, moved=chance)
+    def lose_socket(self, which, stale, moved) -> None:
+        name = NODES[which % len(NODES)]
+        cell, twin = self.cell_of(name)
+        conn = "an older one" if stale else self.conns.get(name, "")
+        answer = self.world.run(self.store.node_offline(cell, name, conn))
+        expected = twin.node_offline(name, conn)
+        if answer.reply is not Reply.OK:
+            return self.same((answer.reply.name,), expected)
+        self.same((answer.reply.name, [lease.member for lease in answer.lost]), expected)
+        return self.move_all(name, answer.lost) if moved else None
+
+    def move_all(self, node: str, leases) -> None:
+        cell, _ = self.cell_of(node)
+        for lease in leases:
+            home = self.world.cells.named(lease.home) if lease.home else cell
+            self.fail_over(
+                home, self.twins[home.name], lease.job, lease.attempt, node, "node_lost", 0
+            )
+
+    def check_node(self, cell, twin, name: str) -> None:
+        answer = self.world.run(self.store.node_check(cell, name))
+        expected = twin.node_check(name)
+        if answer.reply is not Reply.OK:
+            return self.same((answer.reply.name,), expected)
+        members = [lease.member for lease in answer.lost]
+        self.same((answer.reply.name, answer.status, members), expected)
+        return self.move_all(name, answer.lost)
+
+    @rule(which=pick, service=st.sampled_from(("asr", "nmt", "nmt-a", "nmt-b", "tts")))
+    def model_missing(self, which, service) -> None:
+        name = NODES[which % len(NODES)]
+        self.mark(*self.cell_of(name), name, service)
+
+    def mark(self, cell, twin, name: str, service: str) -> None:
+        answer = self.world.run(self.store.node_mark(cell, name, service))
+        expected = twin.node_mark(name, service)
+        if len(expected) == 1:
+            return self.same((answer.reply.name,), expected)
+        return self.same((answer.reply.name, answer.pool, rows(answer.placed)), expected)
+
+    # Jobs
+
+    @rule(
+        which=pick,
+        lane=st.sampled_from(LANES),
+        demand=pick,
+        step=st.sampled_from((0, 0, 0, 0, 0, 1, 2, -1, 9, 300)),
+        unwanted=seldom,
+        turn=st.sampled_from(("", "", "t1", "t2")),
+        part=st.sampled_from(("whole", "slice", "closing")),
+        preferred=st.none() | pick,
+        park=st.sampled_from((0, 0, 1, 2)),
+        audio=chance,
+    )
+    def submit(
+        self, which, lane, demand, step, unwanted, turn, part, preferred, park, audio
+    ) -> None:
+        name = SESSIONS[which % len(SESSIONS)]
+        cell, twin = self.home(name)
+        session = twin.sessions.get(name)
+        order = session.lanes.get(lane) if session is not None else None
+        after = max([*order.entries, order.next_index - 1]) + 1 if order is not None else 0
+        index = max(0, after + step)
+        spec = JobSpec(
+            session=name,
+            index=index,
+            lane=lane,
+            demand=DEMANDS[demand % len(DEMANDS)].text,
+            turn=turn,
+            is_slice=bool(turn) and part == "slice",
+            closes_turn=bool(turn) and part == "closing",
+            preferred=NODES[preferred % len(NODES)] if preferred is not None else "",
+            unwanted_from=after if unwanted and step > 0 else -1,
+            audio=audio,
+        )
+        if len(self.world.cells.all) == 1:
+            park = 0
+        self.send(cell, twin, job_id_of(name, f"r{len(self.requests)}"), spec, park)
+
+    @rule(which=pick, lane=st.sampled_from(LANES), demand=pick, turn=st.sampled_from(("", "t1")))
+    def speak(self, which, lane, demand, turn) -> None:
+        part = "slice" if demand % 3 else "closing"
+        self.submit(
+            which, lane, demand, 0, unwanted=False, turn=turn, part=part,
+            preferred=None, park=which % 3, audio=False,
+        )  # fmt: skip
+
+    @precondition(lambda self: self.held())
+    @rule(
+        which=pick,
+        kind=st.sampled_from(("completed", "completed_no_text")),
+        late=st.sampled_from((0, 0, 0, 0, -1)),
+        thief=st.sampled_from((False, False, False, False, True)),
+    )
+    def answer(self, which, kind, late, thief) -> None:
+        held = self.held()
+        self.settle(held[which % len(held)], kind, late, other=thief, unknown=False)
+
+    def held(self) -> list[int]:
+        """Positions in `requests` of the jobs a node holds."""
+        return [
+            at
+            for at, (session, job, _) in enumerate(self.requests)
+            if (machine := self.home(session)[1].jobs[job].job).node and not machine.ended
+        ]
+
+    @precondition(lambda self: self.requests)
+    @rule(which=pick)
+    def submit_again(self, which) -> None:
+        session, job, spec = self.requests[which % len(self.requests)]
+        self.send(*self.home(session), job, spec, 0)
+
+    def send(self, cell, twin, job: str, spec: JobSpec, park: int) -> None:
+        audio = b"\0\1" if spec.audio else b""
+        answer = self.world.run(
+            self.store.job_submit(cell, job, spec, b"body", audio=audio, park=park)
+        )
+        expected = twin.job_submit(job, spec, audio=spec.audio, park=park)
+        if answer.reply in (Reply.PLACED, Reply.QUEUED, Reply.PARKED):
+            self.requests.append((spec.session, job, spec))
+        self.same(submitted(answer, len(expected)), expected)
+
+    @precondition(lambda self: self.requests)
+    @rule(
+        which=pick,
+        state=st.sampled_from(("DISPATCHED", "ACCEPTED", "RUNNING")),
+        off=seldom,
+        other=seldom,
+    )
+    def progress(self, which, state, off, other) -> None:
+        cell, twin, job = self.some_job(which)
+        machine = twin.jobs[job].job
+        attempt, node = machine.attempt - off, "n9" if other else machine.node
+        reply = self.world.run(self.store.job_mark(cell, job, attempt, node, state))
+        self.same((reply.name,), (twin.job_mark(job, attempt, node, state),))
+
+    @precondition(lambda self: self.requests)
+    @rule(
+        which=pick,
+        kind=st.sampled_from(("completed", "completed", "completed_no_text", "failed")),
+        off=st.sampled_from((0, 0, 0, 0, 1, -1)),
+        other=seldom,
+        unknown=seldom,
+    )
+    def settle(self, which, kind, off, other, unknown) -> None:
+        cell, twin, job = self.some_job(which)
+        machine = twin.jobs[job].job
+        attempt, node = machine.attempt + off, "n9" if other else machine.node
+        target = "job-00000000" if unknown else job
+        answer = self.world.run(
+            self.store.job_settle(cell, target, attempt, node, kind=kind, payload=b"text")
+        )
+        expected = twin.job_settle(target, attempt, node, kind)
+        if answer.reply is Reply.SETTLED:
+            return self.same(settled(answer.reply, answer.effects), expected)
+        if answer.reply is Reply.ALREADY:
+            return self.same((answer.reply.name, answer.outcome, answer.seq), expected)
+        return self.same((answer.reply.name,), expected)
+
+    @precondition(lambda self: self.requests)
+    @rule(which=pick, off=seldom, reason=st.sampled_from(("node_error", "deadline")), park=chance)
+    def take_away(self, which, off, reason, park) -> None:
+        cell, twin, job = self.some_job(which)
+        machine = twin.jobs[job].job
+        park = park and len(self.world.cells.all) > 1
+        self.fail_over(cell, twin, job, machine.attempt - off, machine.node, reason, int(park))
+
+    def fail_over(self, cell, twin, job, attempt, node, reason, park) -> None:
+        moved = self.world.run(
+            self.store.job_failover(cell, job, attempt, node=node, reason=reason, park=park)
+        )
+        expected = twin.job_failover(job, attempt, node, reason, park)
+        self.same(moved_row(moved, expected), expected)
+        if moved.reply is Reply.QUEUED or moved.reply is Reply.PARKED:
+            machine = twin.jobs[job].job
+            assert moved.waiting.attempt == machine.attempt
+            assert moved.waiting.demand == twin.jobs[job].spec.demand
+
+    @precondition(lambda self: self.requests)
+    @rule(which=pick, park=chance)
+    def place_again(self, which, park) -> None:
+        cell, twin, job = self.some_job(which)
+        park = int(park and len(self.world.cells.all) > 1)
+        answer = self.world.run(self.store.job_place(cell, job, park=park))
+        expected = twin.job_place(job, park)
+        if answer.reply is Reply.SETTLED:
+            return self.same(settled(answer.reply, answer.effects)[:2], expected)
+        return self.same(submitted(answer, len(expected)), expected)
+
+    @precondition(lambda self: self.requests)
+    @rule(which=pick)
+    def cancel(self, which) -> None:
+        cell, twin, job = self.some_job(which)
+        answer, _ = self.world.run(self.store.job_cancel(cell, job, "unwanted"))
+        expected = twin.job_cancel(job)
+        if answer.reply is not Reply.SETTLED:
+            return self.same((answer.reply.name,), expected)
+        return self.same(settled(answer.reply, answer.effects), expected)
+
+    @rule(
+        which=pick,
+        lane=st.sampled_from(LANES),
+        step=st.sampled_from((0, 0, 1, -1, 300)),
+        skip=seldom,
+    )
+    def fill_refused(self, which, lane, step, skip) -> None:
+        name = SESSIONS[which % len(SESSIONS)]
+        cell, twin = self.home(name)
+        session = twin.sessions.get(name)
+        order = session.lanes.get(lane) if session is not None else None
+        after = max([*order.entries, order.next_index - 1]) + 1 if order is not None else 0
+        unwanted = after if skip and step > 0 else -1
+        self.fill(cell, twin, name, lane, max(0, after + step), unwanted)
+
+    def fill(self, cell, twin, name, lane, index, unwanted) -> None:
+        reason = "refused" if index >= 0 else "gap_timeout"
+        answer = self.world.run(
+            self.store.lane_fill(
+                cell, name, lane, index=index, unwanted_from=unwanted, reason=reason
+            )
+        )
+        expected = twin.lane_fill(name, lane, index, unwanted)
+        if answer.reply is not Reply.SETTLED:
+            return self.same((answer.reply.name,), expected)
+        return self.same(settled(answer.reply, answer.effects)[:2], expected)
+
+    # Placement over two cells, step by step: a crash is simply a step that never comes
+
+    def waiting(self) -> list[tuple[str, str]]:
+        return [
+            (session, job)
+            for session, job in self.jobs()
+            if (twin := self.home(session)[1])
+            and not (m := twin.jobs[job].job).node
+            and not m.ended
+        ]
+
+    @precondition(lambda self: len(self.world.cells.all) > 1 and self.waiting())
+    @rule(which=pick, where=pick, only=st.none() | pick)
+    def reserve_elsewhere(self, which, where, only) -> None:
+        waiting = self.waiting()
+        session, job = waiting[which % len(waiting)]
+        home, twin = self.home(session)
+        ring = self.world.cells.ring_after(home)
+        cell = ring[where % len(ring)]
+        machine, spec = twin.jobs[job].job, twin.jobs[job].spec
+        names = [name for name in NODES if self.world.cells.of_node(name) is cell]
+        name = names[only % len(names)] if only is not None and names else ""
+        lease = Lease(job, machine.attempt + 1, home.name)
+        tried = "".join(f"{node}@{boot}," for node, boot in machine.tried)
+        slot = self.world.run(
+            self.store.lease_reserve(cell, lease, spec.demand, only=name, tried=tried)
+        )
+        expected = self.twins[cell.name].lease_reserve(
+            lease.member, spec.demand, name, machine.tried
+        )
+        second = slot.node if slot.reply is Reply.RESERVED else slot.label
+        self.same((slot.reply.name, second), expected)
+        if slot.reply is Reply.RESERVED:
+            self.reservations.append((session, cell.name, job, lease.attempt, slot))
+
+    @precondition(lambda self: getattr(self, "reservations", None))
+    @rule(which=pick, then=st.sampled_from(("commit", "commit", "confirm", "release", "lapse")))
+    def go_on_with_reservation(self, which, then) -> None:
+        session, name, job, attempt, slot = self.reservations[which % len(self.reservations)]
+        home, twin = self.home(session)
+        cell, other = self.world.cells.named(name), self.twins[name]
+        lease = Lease(job, attempt, home.name)
+        if then == "commit":
+            self.commit(home, twin, cell, lease, slot)
+        elif then == "confirm":
+            self.confirm(cell, other, slot.node, lease, twin)
+        else:
+            self.release(cell, other, slot.node, lease, lapsed=then == "lapse")
+
+    def commit(self, home, twin, cell, lease, slot) -> None:
+        answer = self.world.run(
+            self.store.job_commit(home, lease.job, lease.attempt, cell.name, slot)
+        )
+        expected = twin.job_commit(
+            lease.job, lease.attempt, cell.name, slot.node, slot.boot, slot.acks
+        )
+        self.same(submitted(answer, len(expected)), expected)
+        if answer.reply is not Reply.PLACED:
+            self.release(cell, self.twins[cell.name], slot.node, lease, lapsed=False)
+
+    def confirm(self, cell, other, node, lease, twin) -> None:
+        machine = twin.jobs[lease.job].job
+        if (machine.attempt, machine.node, machine.ended) != (lease.attempt, node, False):
+            return
+        expires_at = machine.ends_at_ms + self.policy.lease_grace_ms
+        reply = self.world.run(self.store.lease_confirm(cell, node, lease, expires_at))
+        self.same((reply.name,), (other.lease_confirm(node, lease.member, expires_at),))
+
+    def release(self, cell, other, node, lease, *, lapsed: bool) -> None:
+        answer = self.world.run(self.store.lease_release(cell, node, lease, lapsed_only=lapsed))
+        expected = other.lease_release(node, lease.member, lapsed_only=lapsed)
+        if answer.reply is not Reply.OK:
+            return self.same((answer.reply.name,), expected)
+        return self.same((answer.reply.name, rows(answer.effects.placed)), expected)
+
+    def give_back(self, cell, twin, other: str, node: str, job: str, attempt: str) -> None:
+        lease = Lease(job, int(attempt), cell.name)
+        self.release(self.world.cells.named(other), self.twins[other], node, lease, lapsed=False)
+        timer = f"r|{other}|{node}|{job}|{attempt}"
+        self.world.run(self.world.connection.command(cell.slot, "ZREM", cell.due, timer))
+        twin.due.pop(timer)
+
+    # Comparison
+
+    @invariant()
+    def the_server_holds_what_the_twin_holds(self) -> None:
+        if not hasattr(self, "twins"):
+            return
+        self.world.steps += 1
+        states = {}
+        for cell in self.world.cells.all:
+            keys = self.world.run(read_keys(self.world.connection, cell, PREFIX))
+            states[cell.name] = real_state(keys)
+            assert states[cell.name] == twin_state(self.twins[cell.name])
+            check_demand_cache(keys, self.twins[cell.name])
+        check_invariants(states, self.twins, self.policy)
+
+    def teardown(self) -> None:
+        if hasattr(self, "twins"):
+            self.world.run(self.until_quiet())
+
+    async def until_quiet(self) -> None:
+        """Faults have stopped; time passes and the sweeper works: all must come to rest."""
+        cells = self.world.cells
+        fleet = FleetSnapshot(self.store, cells)
+        dispatcher = Dispatcher(self.store, cells, fleet, self.policy)
+        sweeper = Sweeper(self.store, dispatcher)
+        for _ in range(60):
+            for cell in cells.all:
+                await sweeper.sweep(cell)
+            self.tick(5000)
+        states = {
+            cell.name: real_state(await read_keys(self.world.connection, cell, PREFIX))
+            for cell in cells.all
+        }
+        check_quiet(states, self.jobs())
+
+
+def rows(placed) -> list[tuple[str, int, str, bool]]:
+    return [(p.job, p.attempt, p.node, p.context_reset) for p in placed]
+
+
+def settled(reply: Reply, effects) -> tuple:
+    released = [tuple(entry)[:-1] for entry in effects.released]
+    freed = [tuple(slot) for slot in effects.freed]
+    return (reply.name, released, freed, rows(effects.placed))
+
+
+def submitted(answer, width: int) -> tuple:
+    """The answer of a submit, as wide as the twin's."""
+    name = answer.reply.name
+    if answer.placement is not None:
+        return (name, rows([answer.placement])[0])
+    if answer.reply is Reply.DUPLICATE:
+        return (name, answer.state, answer.attempt, answer.node, answer.outcome, answer.seq)
+    if answer.reply in (Reply.QUEUED, Reply.PARKED):
+        return (name, answer.code.name, answer.label, answer.affinity)[:width]
+    return (name, answer.label)[:width]
+
+
+def moved_row(moved, expected: tuple) -> tuple:
+    """The answer of a failover, in the twin's shape."""
+    name = moved.reply.name
+    released, freed, placed = settled(moved.reply, moved.effects)[1:]
+    tail = (freed, placed, moved.reason, moved.left_node)
+    if moved.placement is not None:
+        return (name, rows([moved.placement])[0], *tail)
+    if moved.reply is Reply.SETTLED:
+        return (name, released, *tail)
+    if moved.reply in (Reply.QUEUED, Reply.PARKED):
+        return (name, moved.code.name, moved.label, *tail)
+    if moved.reply is Reply.DEFERRED:
+        return (name, moved.cell, moved.left_node)
+    return (name,)
+
+
+def examples(steps: int) -> settings:
+    return settings(
+        max_examples=max(1, steps // STEPS_PER_RUN),
+        stateful_step_count=STEPS_PER_RUN,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+
+
+def steps_wanted(default: int) -> int:
+    return int(os.environ.get("LINGUA_MODEL_STEPS", default))
+
+
+@contextlib.contextmanager
+def loop_of_its_own():
+    loop = asyncio.new_event_loop()
+    try:
+        yield loop
+    finally:
+        loop.close()
+
+
+def play(connection, loop, cells: int, steps: int) -> World:
+    world = World(connection, loop, cells)
+    machine = type(f"MachineOf{cells}Cells", (Machine,), {"world": world})
+    run_state_machine_as_test(machine, settings=examples(steps))
+    return world
+
+
+def test_one_cell_on_one_server_does_what_the_twin_does(tmp_path) -> None:
+    with servers.start_server(tmp_path) as server, loop_of_its_own() as loop:
+        connection = loop.run_until_complete(SingleConnection.open(server.address, LinkOptions()))
+        world = play(connection, loop, 1, steps_wanted(8000))
+        loop.run_until_complete(connection.close())
+    print(f"\n{world.steps} steps on one server: {dict(world.replies)}")
+    assert world.steps >= steps_wanted(8000) // 2
+
+
+def test_three_cells_on_a_cluster_do_what_the_twin_does(tmp_path) -> None:
+    with servers.start_cluster(tmp_path, masters=3) as cluster, loop_of_its_own() as loop:
+        connection = loop.run_until_complete(
+            ClusterConnection.open(cluster.addresses, LinkOptions())
+        )
+        world = play(connection, loop, 3, steps_wanted(8000) // 2)
+        loop.run_until_complete(connection.close())
+    print(f"\n{world.steps} steps on a cluster: {dict(world.replies)}")
+    assert world.steps >= steps_wanted(8000) // 4

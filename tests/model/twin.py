@@ -1,0 +1,881 @@
+"""A deployment in memory, built from the pure twins: what the scripts must do, step by step.
+
+One method per script, with the same name and the same answers, over plain Python data. It shares
+no code with the Lua; what it shares with the product are the pure modules that say how to choose a
+node, how health moves, how outcomes are ordered. The state machine in `test_machine.py` runs both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+
+from lingua_scheduler.jobs.job import (
+    CREATED,
+    FINISHED,
+    RANK,
+    RELEASED,
+    Job,
+    check_report,
+    overdue_reason,
+)
+from lingua_scheduler.jobs.placement import (
+    Fleet,
+    NodeView,
+    PoolView,
+    Wish,
+    choose,
+    may_take,
+    rank_pools,
+    refusal,
+)
+from lingua_scheduler.jobs.requirement import Demand
+from lingua_scheduler.nodes.capability import Capability
+from lingua_scheduler.nodes.health import Health, after_beat, after_silence
+from lingua_scheduler.session.ordering import FILL_AHEAD_MAX, Lane
+from lingua_scheduler.state.policy import FleetPolicy
+from lingua_scheduler.state.records import JobSpec
+
+LOOK_MAX = 8
+
+
+def job_tie(job: str) -> float:
+    return int(job[4:10], 16) / 16777216
+
+
+def pool_name(can: Capability, services: list[str]) -> str:
+    """The id the store gives to the pool of these abilities."""
+    langs: dict[str, object] = {"any": can.serves_any}
+    lists = {"pairs": can.pairs, "src": can.sources, "tgt": can.targets, "tts": can.speech}
+    langs |= {name: list(items) for name, items in lists.items() if items is not None}
+    text = json.dumps(
+        {
+            "breadth": can.breadth * 1000 + len(services) * 20 + len(can.features),
+            **langs,
+            "services": services,
+            "features": list(can.features),
+            "owner": can.owner,
+        },
+        separators=(",", ":"),
+    )
+    return hashlib.sha1(text.encode()).hexdigest()[:12]
+
+
+@dataclass
+class Node:
+    boot: str
+    conn: str
+    instance: str
+    can: Capability
+    max: int
+    silence_ms: int
+    acks: bool
+    health: Health
+    drain: bool = False
+    over: bool = False
+    extra: int = 0
+    pool: str = ""
+    services: frozenset[str] = frozenset()
+    leases: dict[str, int] = field(default_factory=dict)
+    marks: dict[str, int] = field(default_factory=dict)
+    orphans: list[str] = field(default_factory=list)
+    missing: set[str] = field(default_factory=set)
+    # What the pool's score was computed from last.
+    scored_leased: int = 0
+    tie: float = 0.0
+    na_from: int = 0
+    na_count: int = 0
+
+    def leased(self, now: int) -> int:
+        return sum(expiry > now for expiry in self.leases.values())
+
+
+@dataclass
+class Session:
+    epoch: int
+    owner: str
+    tenant: str
+    fence: int = 1
+    seq: int = 0
+    trimmed: int = 0
+    closed: bool = False
+    lanes: dict[str, Lane] = field(default_factory=dict)
+    turns: dict[str, str] = field(default_factory=dict)
+    # Every outcome ever released, from seq 1.
+    outbox: list[tuple[str, int, str, str, int, str]] = field(default_factory=list)
+    last_node: str = ""
+    last_node_at: int = 0
+
+
+@dataclass
+class Tracked:
+    """A job with what the store keeps beside the machine."""
+
+    job: Job
+    spec: JobSpec
+    seq: int = 0
+    history: list[str] = field(default_factory=list)
+
+
+class CellTwin:
+    """One cell."""
+
+    def __init__(self, name: str, policy: FleetPolicy) -> None:
+        self.name = name
+        self.policy = policy
+        self.now = 0
+        self.nodes: dict[str, Node] = {}
+        self.sessions: dict[str, Session] = {}
+        self.jobs: dict[str, Tracked] = {}
+        self.due: dict[str, int] = {}
+        self.pending: dict[str, int] = {}
+        self.reserved: dict[str, str] = {}
+        self.audio: dict[str, set[str]] = {}
+
+    # Views for the pure policy
+
+    def fleet(self, *, current: bool = False) -> Fleet:
+        """The cell as placement sees it: by the last score, or by the leases of this moment."""
+        fleet = Fleet()
+        for name, node in self.nodes.items():
+            fleet.pools[node.pool] = PoolView(node.pool, node.can, node.services)
+            fleet.nodes[name] = NodeView(
+                id=name,
+                pool=node.pool,
+                boot=node.boot,
+                status=node.health.status,
+                draining=node.drain,
+                over=node.over,
+                max_jobs=node.max,
+                leased=node.leased(self.now) if current else node.scored_leased,
+                extra=node.extra,
+                tie=node.tie,
+            )
+        return fleet
+
+    def blocked(self, name: str) -> str | None:
+        return self.fleet(current=True).nodes[name].blocked_by
+
+    def rescore(self, name: str, tie: float) -> None:
+        node = self.nodes[name]
+        node.scored_leased, node.tie = node.leased(self.now), tie
+
+    def take(self, name: str, member: str, expires_at: int, tie: float) -> bool:
+        if name not in self.nodes or self.blocked(name):
+            return False
+        self.nodes[name].leases[member] = expires_at
+        self.rescore(name, tie)
+        return True
+
+    def free(self, name: str, member: str, tie: float) -> bool:
+        node = self.nodes.get(name)
+        if node is None or member not in node.leases:
+            return False
+        del node.leases[member]
+        self.rescore(name, tie)
+        return True
+
+    # Placement
+
+    def admits(self, demand: str, name: str) -> bool:
+        """Could this node do the work, whatever its load?"""
+        fleet = self.fleet()
+        view = replace(
+            fleet.nodes[name], status="ready", draining=False, over=False, leased=0, extra=-1
+        )
+        fleet.nodes[name] = view
+        return may_take(fleet, Wish(Demand.parse(demand)), name)
+
+    def affinity(self, spec: JobSpec) -> str:
+        turns = self.sessions[spec.session].turns if spec.session in self.sessions else {}
+        if not spec.turn:
+            return ""
+        return turns.get(f"{spec.turn}/{spec.lane}") or turns.get(spec.turn, "")
+
+    def place(self, job: str, spec: JobSpec, attempt: int, tried: list[tuple[str, str]]) -> object:
+        """The chosen node after its slot was taken, or (code, label)."""
+        tie = job_tie(job)
+        expires_at = self.now + self.policy.attempt_ms + self.policy.lease_grace_ms
+        cell, _, held = self.affinity(spec).partition("/")
+        wish = Wish(Demand.parse(spec.demand), tried=frozenset(tried), tie=tie)
+        now_fleet = self.fleet(current=True)
+        named = [held] if held and cell == self.name else []
+        for name in [*named, spec.preferred]:
+            if name and may_take(now_fleet, wish, name):
+                assert self.take(name, f"{job}|{attempt}", expires_at, tie)
+                return name
+        session = self.sessions[spec.session]
+        recent = self.now - session.last_node_at < self.policy.spread_ms
+        if self.policy.spread and not spec.turn and session.last_node and recent:
+            wish = replace(wish, avoid=session.last_node)
+        verdict = choose(self.fleet(), wish)
+        if not verdict.node:
+            return verdict.code, verdict.label
+        assert self.take(verdict.node, f"{job}|{attempt}", expires_at, tie)
+        return verdict.node
+
+    def assign(self, job: str, attempt: int, cell: str, name: str, boot: str, acks: bool) -> bool:
+        """Writes one placement; tells whether the turn moved."""
+        tracked = self.jobs[job]
+        spec, machine = tracked.spec, tracked.job
+        moved = False
+        session = self.sessions.get(spec.session)
+        if spec.turn and session is not None:
+            affinity, holder = self.affinity(spec), f"{cell}/{name}"
+            moved = bool(affinity) and affinity != holder
+            if affinity != holder:
+                session.turns[f"{spec.turn}/{spec.lane}" if affinity else spec.turn] = holder
+        if self.policy.spread and session is not None:
+            session.last_node, session.last_node_at = name, self.now
+        machine.state, machine.attempt = CREATED, attempt
+        machine.node, machine.cell, machine.boot, machine.node_acks = name, cell, boot, acks
+        machine.ends_at_ms = self.now + self.policy.attempt_ms
+        machine.due_at_ms = self.now + self.policy.ack_ms if acks else machine.ends_at_ms
+        self.due[f"j|{job}"] = machine.due_at_ms
+        tracked.history.append(CREATED)
+        return moved
+
+    def assign_here(self, job: str, attempt: int, name: str) -> tuple[str, int, str, bool]:
+        node = self.nodes[name]
+        moved = self.assign(job, attempt, self.name, name, node.boot, node.acks)
+        return job, attempt, name, moved
+
+    def serve_waiting(self, name: str) -> list[tuple[str, int, str, bool]]:
+        placed: list[tuple[str, int, str, bool]] = []
+        queues: dict[str, list[tuple[int, str]]] = {}
+        for job, deadline in self.pending.items():
+            queues.setdefault(self.jobs[job].spec.demand, []).append((deadline, job))
+        for _, demand in sorted((min(queue)[0], demand) for demand, queue in queues.items()):
+            if self.admits(demand, name) and not self._serve(name, sorted(queues[demand]), placed):
+                break
+        return placed
+
+    def _serve(self, name: str, queue: list[tuple[int, str]], placed: list) -> bool:
+        for _, job in queue[:LOOK_MAX]:
+            machine = self.jobs[job].job
+            if (name, self.nodes[name].boot) in machine.tried:
+                continue
+            attempt = machine.attempt + 1
+            expires_at = self.now + self.policy.attempt_ms + self.policy.lease_grace_ms
+            if not self.take(name, f"{job}|{attempt}", expires_at, job_tie(job)):
+                return False
+            del self.pending[job]
+            placed.append(self.assign_here(job, attempt, name))
+        return True
+
+    # Order
+
+    def push(self, session_id: str, lane_name: str, released: list) -> None:
+        session = self.sessions[session_id]
+        for index, entry in session.lanes[lane_name].release():
+            session.seq += 1
+            kind, reason = entry.outcome
+            attempt = 0
+            if entry.job != "-":
+                tracked = self.jobs[entry.job]
+                tracked.job.state, tracked.seq = RELEASED, session.seq
+                tracked.history.append(RELEASED)
+                attempt = tracked.job.attempt
+            row = (kind, index, lane_name, entry.job, attempt, reason)
+            session.outbox.append(row)
+            released.append((session.seq, *row))
+
+    def unhold(self, job: str, freed: list) -> str:
+        """Gives the slot back; returns the node if it is of this cell and had the lease."""
+        machine = self.jobs[job].job
+        if not machine.node:
+            return ""
+        member = f"{job}|{machine.attempt}"
+        if machine.cell == self.name:
+            return machine.node if self.free(machine.node, member, job_tie(job)) else ""
+        self.due[f"r|{machine.cell}|{machine.node}|{member}"] = self.now + 1000
+        freed.append((machine.cell, machine.node, job, machine.attempt))
+        return ""
+
+    def finish(self, job: str, kind: str, reason: str, released: list) -> None:
+        tracked = self.jobs[job]
+        spec = tracked.spec
+        session = self.sessions[spec.session]
+        tracked.job.outcome, tracked.job.state = kind, FINISHED
+        tracked.history.append(FINISHED)
+        session.lanes[spec.lane].entries[spec.index].outcome = (kind, reason)
+        self.push(spec.session, spec.lane, released)
+        self.due.pop(f"j|{job}", None)
+        self.pending.pop(job, None)
+        if spec.audio:
+            users = self.audio.get(f"{spec.session}|{spec.index}", set())
+            users.discard(job)
+            if not users:
+                self.audio.pop(f"{spec.session}|{spec.index}", None)
+        if spec.closes_turn:
+            session.turns.pop(f"{spec.turn}/{spec.lane}", None)
+            live = (lane.entries.get(spec.index) for lane in session.lanes.values())
+            if not any(entry is not None and entry.outcome is None for entry in live):
+                session.turns.pop(spec.turn, None)
+
+    def end_slices(
+        self, session_id: str, lane_name: str, turn: str, node: str, last: int, out, freed
+    ) -> None:
+        lane = self.sessions[session_id].lanes[lane_name]
+        for index in range(lane.next_index, last + 1):
+            entry = lane.entries.get(index)
+            if entry is None or entry.outcome is not None or entry.job == "-":
+                continue
+            tracked = self.jobs[entry.job]
+            machine, spec = tracked.job, tracked.spec
+            silent = spec.is_slice and spec.turn == turn and not machine.node_acks and machine.node
+            if silent and (not node or machine.node == node):
+                self.unhold(entry.job, freed)
+                self.finish(entry.job, "completed_no_text", "buffered", out)
+
+    # The scripts about jobs
+
+    def job_submit(self, job: str, spec: JobSpec, *, audio: bool = False, park: int = 0) -> tuple:
+        if job in self.jobs:
+            known = self.jobs[job]
+            machine = known.job
+            return (
+                "DUPLICATE",
+                machine.state,
+                machine.attempt,
+                machine.node,
+                machine.outcome,
+                known.seq,
+            )
+        session = self.sessions.get(spec.session)
+        if session is None:
+            return ("NO_SESSION",)
+        if session.closed:
+            return ("SESSION_CLOSED",)
+        lane = session.lanes.get(spec.lane, Lane())
+        refused = lane.refuses(spec.index, spec.unwanted_from, self.policy.in_flight_max)
+        if refused:
+            return (refused,)
+        if session.seq - session.trimmed >= self.policy.outbox_max:
+            return ("OUTBOX_FULL",)
+        affinity = self.affinity(spec)
+        elsewhere = affinity.split("/")[0] != self.name if affinity else park == 2
+        if elsewhere:
+            placed: object = ("NO_AVAILABLE_NODE", "affinity_elsewhere")
+        else:
+            placed = self.place(job, spec, 1, [])
+        parked = isinstance(placed, tuple) and (elsewhere or park == 1)
+        if isinstance(placed, tuple) and not parked:
+            if placed[0] == "NO_POOL_FOR_LANG_PAIR" and self.policy.refuse_unserved_pairs:
+                return (placed[0], placed[1])
+            if len(self.pending) >= self.policy.pending_jobs_max:
+                return ("QUEUE_FULL", placed[1])
+        self.jobs[job] = Tracked(Job(job), spec, history=[CREATED])
+        lane.admit(spec.index, job, self.now, spec.unwanted_from)
+        session.lanes[spec.lane] = lane
+        self.arm_gap(spec)
+        if audio:
+            self.audio.setdefault(f"{spec.session}|{spec.index}", set()).add(job)
+        if not isinstance(placed, tuple):
+            return ("PLACED", self.assign_here(job, 1, str(placed)))
+        self.wait(job, parked=parked)
+        return ("PARKED" if parked else "QUEUED", *placed, affinity if elsewhere else "")
+
+    def wait(self, job: str, *, parked: bool) -> None:
+        machine = self.jobs[job].job
+        machine.due_at_ms = self.now + (
+            self.policy.reserve_ms if parked else self.policy.pending_ms
+        )
+        self.due[f"j|{job}"] = machine.due_at_ms
+        if not parked:
+            self.pending[job] = machine.due_at_ms
+
+    def arm_gap(self, spec: JobSpec) -> None:
+        lane = self.sessions[spec.session].lanes[spec.lane]
+        below = spec.index
+        if 0 <= spec.unwanted_from < spec.index and spec.unwanted_from > lane.next_index:
+            below = spec.unwanted_from
+        if below > lane.next_index and below - 1 not in lane.entries:
+            self.due.setdefault(f"g|{spec.session}|{spec.lane}", self.now + self.policy.gap_ms)
+
+    def job_mark(self, job: str, attempt: int, node: str, state: str) -> str:
+        tracked = self.jobs.get(job)
+        if tracked is None:
+            return "NO_JOB"
+        machine = tracked.job
+        wrong = check_report(machine, attempt, node)
+        if wrong:
+            return wrong
+        if machine.ended:
+            return "JOB_ENDED"
+        if RANK[state] > RANK[machine.state]:
+            machine.state = state
+            tracked.history.append(state)
+            if state != "DISPATCHED":
+                machine.due_at_ms = machine.ends_at_ms
+                self.due[f"j|{job}"] = machine.ends_at_ms
+        return "OK"
+
+    def job_settle(self, job: str, attempt: int, node: str, kind: str) -> tuple:
+        tracked = self.jobs.get(job)
+        if tracked is None:
+            return ("NO_JOB",)
+        machine, spec = tracked.job, tracked.spec
+        wrong = check_report(machine, attempt, node)
+        if wrong:
+            return (wrong,)
+        if machine.ended:
+            same = machine.outcome == kind
+            return ("ALREADY", machine.outcome, tracked.seq) if same else ("JOB_ENDED",)
+        released: list = []
+        freed: list = []
+        if spec.closes_turn:
+            self.end_slices(
+                spec.session, spec.lane, spec.turn, node, spec.index - 1, released, freed
+            )
+        local = self.unhold(job, freed)
+        self.finish(job, kind, "-", released)
+        return ("SETTLED", released, freed, self.serve_waiting(local) if local else [])
+
+    def job_failover(self, job: str, attempt: int, node: str, reason: str, park: int) -> tuple:
+        tracked = self.jobs.get(job)
+        if tracked is None:
+            self.due.pop(f"j|{job}", None)
+            return ("NO_JOB",)
+        machine, spec = tracked.job, tracked.spec
+        if machine.ended:
+            return ("JOB_ENDED",)
+        if attempt < 0 and reason == "deadline":
+            attempt = machine.attempt
+        held = bool(machine.node)
+        waits = not held and not node and machine.attempt == attempt and reason == "deadline"
+        wrong = check_report(machine, attempt, node or machine.node)
+        if wrong and not waits:
+            return (wrong,)
+        if reason == "deadline":
+            if machine.due_at_ms > self.now:
+                self.due[f"j|{job}"] = machine.due_at_ms
+                return ("NOT_DUE",)
+            reason = overdue_reason(machine)
+        if reason == "timeout" and spec.is_slice and not machine.node_acks and self.affinity(spec):
+            return self.defer(job)
+        released: list = []
+        freed: list = []
+        local = self.unhold(job, freed)
+        left = machine.node
+        if held and attempt >= self.policy.attempts_max:
+            self.finish(job, "failed", reason, released)
+            answer: tuple = ("SETTLED", released)
+        elif not held and job in self.pending:
+            self.finish(job, "expired", reason, released)
+            answer = ("SETTLED", released)
+        else:
+            answer = self.move(job, park)
+        return (*answer, freed, self.serve_waiting(local) if local else [], reason, left)
+
+    def defer(self, job: str) -> tuple:
+        machine = self.jobs[job].job
+        machine.due_at_ms = machine.ends_at_ms = self.now + self.policy.attempt_ms
+        self.due[f"j|{job}"] = machine.due_at_ms
+        node = self.nodes.get(machine.node)
+        member = f"{job}|{machine.attempt}"
+        if machine.cell == self.name and node is not None and member in node.leases:
+            node.leases[member] = machine.due_at_ms + self.policy.lease_grace_ms
+        return ("DEFERRED", machine.cell, machine.node)
+
+    def move(self, job: str, park: int) -> tuple:
+        tracked = self.jobs[job]
+        machine = tracked.job
+        if machine.node:
+            machine.tried.append((machine.node, machine.boot))
+        placed = self.place(job, tracked.spec, machine.attempt + 1, machine.tried)
+        if not isinstance(placed, tuple):
+            return ("PLACED", self.assign_here(job, machine.attempt + 1, str(placed)))
+        machine.state, machine.node = CREATED, ""
+        tracked.history.append(CREATED)
+        self.wait(job, parked=bool(park))
+        return ("PARKED" if park else "QUEUED", *placed)
+
+    def job_place(self, job: str, park: int) -> tuple:
+        tracked = self.jobs.get(job)
+        if tracked is None:
+            return ("NO_JOB",)
+        machine = tracked.job
+        if machine.ended:
+            return ("JOB_ENDED",)
+        if machine.node:
+            return ("HELD",)
+        placed = self.place(job, tracked.spec, machine.attempt + 1, machine.tried)
+        if not isinstance(placed, tuple):
+            self.pending.pop(job, None)
+            return ("PLACED", self.assign_here(job, machine.attempt + 1, str(placed)))
+        if job in self.pending:
+            return ("QUEUED", *placed)
+        if park:
+            self.wait(job, parked=True)
+            return ("PARKED", *placed)
+        unserved = placed[0] == "NO_POOL_FOR_LANG_PAIR" and self.policy.refuse_unserved_pairs
+        if machine.attempt == 0 and (unserved or len(self.pending) >= self.policy.pending_jobs_max):
+            released: list = []
+            reason = "no_pool_for_lang_pair" if unserved else "queue_full"
+            self.finish(job, "failed", reason, released)
+            return ("SETTLED", released)
+        self.wait(job, parked=False)
+        return ("QUEUED", *placed)
+
+    def job_commit(
+        self, job: str, attempt: int, cell: str, name: str, boot: str, acks: bool
+    ) -> tuple:
+        tracked = self.jobs.get(job)
+        if tracked is None:
+            return ("NO_JOB",)
+        machine = tracked.job
+        if machine.ended:
+            return ("JOB_ENDED",)
+        if (machine.attempt, machine.node, machine.cell) == (attempt, name, cell):
+            return ("PLACED", (job, attempt, name, False))
+        if machine.node or machine.attempt + 1 != attempt:
+            return ("STALE_ATTEMPT",)
+        self.pending.pop(job, None)
+        return ("PLACED", (job, attempt, name, self.assign(job, attempt, cell, name, boot, acks)))
+
+    def job_cancel(self, job: str) -> tuple:
+        tracked = self.jobs.get(job)
+        if tracked is None:
+            return ("NO_JOB",)
+        if tracked.job.ended:
+            return ("JOB_ENDED",)
+        released: list = []
+        freed: list = []
+        local = self.unhold(job, freed)
+        self.finish(job, "cancelled", "unwanted", released)
+        return ("SETTLED", released, freed, self.serve_waiting(local) if local else [])
+
+    def lane_fill(self, session_id: str, lane_name: str, index: int, unwanted_from: int) -> tuple:
+        session = self.sessions.get(session_id)
+        timer = f"g|{session_id}|{lane_name}"
+        if session is None:
+            self.due.pop(timer, None)
+            return ("NO_SESSION",)
+        lane = session.lanes.get(lane_name, Lane())
+        if index < 0:
+            lane.fill_holes(self.now, self.policy.gap_ms)
+            left = [e.put_ms for i, e in lane.entries.items() if any(h < i for h in lane.holes())]
+            self.due.pop(timer, None)
+            if lane.holes():
+                self.due[timer] = self.next_gap(lane)
+            assert lane.holes() or not left
+        else:
+            refused = lane.refuses(index, unwanted_from, FILL_AHEAD_MAX)
+            if refused:
+                return ("INDEX_AHEAD" if refused == "IN_FLIGHT_LIMIT" else refused,)
+            lane.admit(index, "-", self.now, unwanted_from)
+            lane.entries[index].outcome = ("missing", "refused")
+            session.lanes[lane_name] = lane
+            spec = JobSpec(
+                session=session_id,
+                index=index,
+                lane=lane_name,
+                demand="",
+                unwanted_from=unwanted_from,
+            )
+            self.arm_gap(spec)
+        released: list = []
+        if lane_name in session.lanes:
+            self.push(session_id, lane_name, released)
+        return ("SETTLED", released)
+
+    def next_gap(self, lane: Lane) -> int:
+        """When the first hole that is left must be filled: by the entry right above it."""
+        above = [min(i for i in lane.entries if i > hole) for hole in lane.holes()]
+        return min(lane.entries[i].put_ms for i in above) + self.policy.gap_ms
+
+    # The scripts about sessions
+
+    def session_open(self, name: str, owner: str, tenant: str, lease_ms: int) -> tuple:
+        known = self.sessions.get(name)
+        if known is not None and not known.closed:
+            if known.tenant != tenant:
+                return ("FENCED",)
+            known.owner, known.fence = owner, known.fence + 1
+            self.due[f"s|{name}"] = self.now + lease_ms
+            return ("RESUMED", str(known.epoch))
+        epoch = max(self.now, known.epoch + 1) if known is not None else self.now
+        self.sessions[name] = Session(epoch, owner, tenant)
+        self.due[f"s|{name}"] = self.now + lease_ms
+        return ("OPENED", str(epoch))
+
+    def session_renew(self, name: str, owner: str, lease_ms: int) -> bool:
+        known = self.sessions.get(name)
+        if known is None or known.closed or known.owner != owner:
+            return False
+        self.due[f"s|{name}"] = self.now + lease_ms
+        return True
+
+    def session_close(self, name: str, *, lapse_only: bool) -> tuple:
+        session = self.sessions.get(name)
+        if session is None or session.closed:
+            self.due.pop(f"s|{name}", None)
+            return ("NO_SESSION",)
+        if lapse_only and self.due.get(f"s|{name}", 0) > self.now + self.policy.claim_ms:
+            return ("NOT_DUE",)
+        live = sorted(
+            (index, entry.job)
+            for lane in session.lanes.values()
+            for index, entry in lane.entries.items()
+            if entry.outcome is None
+        )
+        released: list = []
+        for lane_name, lane in session.lanes.items():
+            lane.fill_all(self.now, "closed")
+            self.push(name, lane_name, released)
+        freed: list = []
+        nodes: list[str] = []
+        for _, job in live:
+            local = self.unhold(job, freed)
+            if local and local not in nodes:
+                nodes.append(local)
+            self.finish(job, "cancelled", "closed", released)
+        session.turns.clear()
+        session.closed = True
+        self.due.pop(f"s|{name}", None)
+        for lane in session.lanes:
+            self.due.pop(f"g|{name}|{lane}", None)
+        placed = [row for node in nodes for row in self.serve_waiting(node)]
+        return ("SETTLED", released, freed, placed, [job for _, job in live])
+
+    def turn_end(self, name: str, turn: str) -> tuple:
+        session = self.sessions.get(name)
+        if session is None:
+            return ("NO_SESSION",)
+        released: list = []
+        freed: list = []
+        for lane_name, lane in session.lanes.items():
+            last = lane.next_index + self.policy.in_flight_max
+            self.end_slices(name, lane_name, turn, "", last, released, freed)
+            session.turns.pop(f"{turn}/{lane_name}", None)
+        session.turns.pop(turn, None)
+        return ("SETTLED", released, freed)
+
+    def outbox_ack(self, name: str, epoch: str, seq: int) -> str:
+        session = self.sessions.get(name)
+        if session is None:
+            return "NO_SESSION"
+        if epoch != str(session.epoch):
+            return "EPOCH_CHANGED"
+        if seq > session.seq:
+            return "TRIMMED"
+        session.trimmed = max(session.trimmed, seq)
+        return "OK"
+
+    def outbox_read(self, name: str, epoch: str, after: int) -> tuple:
+        session = self.sessions.get(name)
+        if session is None:
+            return ("NO_SESSION",)
+        if epoch and epoch != str(session.epoch):
+            return ("EPOCH_CHANGED",)
+        if not session.trimmed <= after <= session.seq:
+            return ("TRIMMED",)
+        return ("OK", session.seq, [(i + 1, *session.outbox[i]) for i in range(after, session.seq)])
+
+    # The scripts about leases for other cells
+
+    def lease_reserve(
+        self, member: str, demand: str, only: str, tried: list[tuple[str, str]]
+    ) -> tuple:
+        held = self.reserved.get(member)
+        if (
+            held is not None
+            and held in self.nodes
+            and self.nodes[held].leases.get(member, 0) > self.now
+        ):
+            return ("RESERVED", held)
+        tie = job_tie(member)
+        expires_at = self.now + self.policy.reserve_ms
+        wish = Wish(Demand.parse(demand), tried=frozenset(tried), tie=tie)
+        if only:
+            taken = only if may_take(self.fleet(current=True), wish, only) else ""
+            if not taken:
+                groups = rank_pools(self.fleet().pools.values(), wish.demand)
+                verdict = refusal(self.fleet(), groups, self.fleet().members(), wish.demand)
+                return (verdict.code, verdict.label)
+        else:
+            verdict = choose(self.fleet(), wish)
+            taken = verdict.node
+            if not taken:
+                return (verdict.code, verdict.label)
+        assert self.take(taken, member, expires_at, tie)
+        self.reserved[member] = taken
+        self.due[f"l|{taken}|{member}"] = expires_at
+        return ("RESERVED", taken)
+
+    def lease_confirm(self, name: str, member: str, expires_at: int) -> str:
+        node = self.nodes.get(name)
+        timer = f"l|{name}|{member}"
+        held = node.leases.get(member, 0) if node is not None else 0
+        if held > self.now:
+            node.leases[member] = expires_at
+        elif not self.take(name, member, expires_at, job_tie(member)):
+            if node is not None:
+                node.leases.pop(member, None)
+            self.reserved.pop(member, None)
+            self.due.pop(timer, None)
+            return "LEASE_LAPSED"
+        self.reserved[member] = name
+        self.due[timer] = expires_at
+        return "OK"
+
+    def lease_release(self, name: str, member: str, *, lapsed_only: bool) -> tuple:
+        node = self.nodes.get(name)
+        expires_at = node.leases.get(member, 0) if node is not None else 0
+        if lapsed_only and expires_at > self.now:
+            self.due[f"l|{name}|{member}"] = expires_at
+            return ("NOT_DUE",)
+        self.reserved.pop(member, None)
+        self.due.pop(f"l|{name}|{member}", None)
+        if not self.free(name, member, job_tie(member)):
+            return ("ALREADY",)
+        return ("OK", self.serve_waiting(name))
+
+    # The scripts about nodes
+
+    def enter_pool(self, name: str) -> None:
+        node = self.nodes[name]
+        marks = {service for service, until in node.marks.items() if until > self.now}
+
+        def works(service: str, implementations: tuple[str, ...]) -> bool:
+            if service in marks:
+                return False
+            return not implementations or any(impl not in marks for impl in implementations)
+
+        services = sorted(s for s, impls in node.can.services.items() if works(s, impls))
+        node.services = frozenset(services)
+        node.pool = pool_name(node.can, services)
+
+    def settled(self, name: str) -> list:
+        self.rescore(name, 0.0)
+        return [] if self.blocked(name) else self.serve_waiting(name)
+
+    def node_register(self, name: str, fresh: Node, *, draining: bool) -> tuple:
+        known = self.nodes.get(name)
+        same = known is not None and known.boot == fresh.boot
+        status = "registering"
+        if known is not None:
+            if same and known.health.status != "offline":
+                status = known.health.status
+            fresh.orphans = known.orphans if same else by_expiry(known.leases)
+            fresh.leases, fresh.marks = known.leases, known.marks
+            fresh.na_from, fresh.na_count = known.na_from, known.na_count
+        fresh.drain = draining or (same and known is not None and known.drain)
+        fresh.health = Health(status, registered_at_ms=self.now, beat_at_ms=self.now)
+        self.nodes[name] = fresh
+        self.enter_pool(name)
+        self.due[f"n|{name}"] = self.now + (
+            self.policy.claim_ms if fresh.orphans else fresh.silence_ms
+        )
+        placed = self.settled(name)
+        return ("RESUMED" if same else "REGISTERED", status, list(fresh.orphans), placed)
+
+    def node_beat(self, name: str, boot: str, beat: dict) -> tuple:
+        node = self.nodes.get(name)
+        if node is None:
+            return ("NO_NODE",)
+        if node.boot != boot:
+            return ("FENCED",)
+        node.health = after_beat(node.health, good=beat["good"], now_ms=self.now, rules=self.policy)
+        node.over = beat["over"]
+        node.acks = node.acks or beat["acks"]
+        lost, unknown = self.compare_running(node, beat)
+        if beat["can"] is not None:
+            node.can = beat["can"]
+        self.enter_pool(name)
+        if not node.orphans:
+            self.due[f"n|{name}"] = self.now + node.silence_ms
+        return ("OK", node.health.status, lost, unknown, self.settled(name))
+
+    def compare_running(self, node: Node, beat: dict) -> tuple[list[str], list[str]]:
+        live = [lease for lease in by_expiry(node.leases) if node.leases[lease] > self.now]
+        if beat["jobs"] is None:
+            node.missing = set()
+            node.extra = max(0, beat["running"] - len(live))
+            return [], []
+        plain = {"|".join(lease.split("|")[:2]): lease for lease in live}
+        missing = [lease for job, lease in plain.items() if job not in beat["jobs"]]
+        lost = [lease for lease in missing if lease in node.missing]
+        unknown = [job for job in beat["jobs"] if job not in plain]
+        node.missing, node.extra = set(missing), len(unknown)
+        return lost, unknown
+
+    def node_drain(self, name: str, *, drain: bool) -> tuple:
+        if name not in self.nodes:
+            return ("NO_NODE",)
+        self.nodes[name].drain = drain
+        placed = self.settled(name)
+        return ("OK", self.nodes[name].leased(self.now), placed)
+
+    def node_offline(self, name: str, conn: str) -> tuple:
+        node = self.nodes.get(name)
+        if node is None:
+            return ("NO_NODE",)
+        if node.conn != conn:
+            return ("FENCED",)
+        node.health, node.extra = after_silence(node.health), 0
+        self.due[f"n|{name}"] = self.now + self.policy.claim_ms
+        return ("OK", by_expiry(node.leases))
+
+    def node_check(self, name: str) -> tuple:
+        node = self.nodes.get(name)
+        if node is None:
+            self.due.pop(f"n|{name}", None)
+            return ("NO_NODE",)
+        silent_at = node.health.beat_at_ms + node.silence_ms
+        if node.health.status != "offline" and silent_at <= self.now:
+            node.health, node.extra = after_silence(node.health), 0
+        offline = node.health.status == "offline"
+        move = [lease for lease in by_expiry(node.leases) if offline or lease in node.orphans]
+        if not offline and not move:
+            node.orphans = []
+        if move:
+            self.due[f"n|{name}"] = self.now + self.policy.claim_ms
+        elif not offline:
+            self.due[f"n|{name}"] = silent_at
+        elif node.health.beat_at_ms + self.policy.stale_ms <= self.now:
+            del self.nodes[name]
+            self.due.pop(f"n|{name}", None)
+            self.due.pop(f"m|{name}", None)
+            return ("GONE",)
+        else:
+            self.due[f"n|{name}"] = node.health.beat_at_ms + self.policy.stale_ms
+        return ("OK", node.health.status, move)
+
+    def node_mark(self, name: str, service: str) -> tuple:
+        node = self.nodes.get(name)
+        if node is None:
+            self.due.pop(f"m|{name}", None)
+            return ("NO_NODE",)
+        if service:
+            if self.now - node.na_from >= self.policy.rate_window_ms:
+                node.na_from, node.na_count = self.now, 0
+            if node.na_count >= self.policy.rate_max:
+                return ("RATE_LIMITED",)
+            node.na_count += 1
+            marked_at = node.marks.get(service, 0) - self.policy.unavailable_ms
+            if self.now - marked_at < self.policy.debounce_ms:
+                return ("DEBOUNCED",)
+            node.marks[service] = self.now + self.policy.unavailable_ms
+        else:
+            node.marks = {s: until for s, until in node.marks.items() if until > self.now}
+        self.due.pop(f"m|{name}", None)
+        if node.marks:
+            self.due[f"m|{name}"] = min(node.marks.values())
+        self.enter_pool(name)
+        placed = self.settled(name)
+        return ("OK" if service else "RESTORED", node.pool, placed)
+
+    # The scripts about timers
+
+    def cell_due(self) -> list[str]:
+        rung = sorted((at, timer) for timer, at in self.due.items() if at <= self.now)
+        for _, timer in rung:
+            self.due[timer] = self.now + self.policy.claim_ms
+        return [timer for _, timer in rung]
+
+
+def by_expiry(leases: dict[str, int]) -> list[str]:
+    return [lease for _, lease in sorted((at, lease) for lease, at in leases.items())]
