@@ -2,7 +2,7 @@
 
                      cli    docs
                       │      │        (anything but cli)
-        bench ────────┤      │
+  bench, demo ────────┤      │
                       ▼      ▼
         jobs ──► session   nodes   state ──► config ──► errors, secret
 
@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "jobs": {"errors", "config", "session", "nodes", "state"},
 }
 ALLOWED["bench"] = {*ALLOWED}
+ALLOWED["demo"] = {*ALLOWED} - {"bench"}
 ALLOWED["docs"] = {*ALLOWED}
 ALLOWED["cli"] = {*ALLOWED}
 ALLOWED["__main__"] = {"cli"}

@@ -27,6 +27,10 @@ ABILITIES = (
     ),
     capability(Declared(services=SPEECH, pairs=(("en", "es"), ("en", "fr")), private_to="acme")),
     capability(Declared(services={"asr": (), "nmt": ()}, pairs=(("en", "es"), ("es", "en")))),
+    # Equally broad, so that two pools are compared.
+    capability(Declared(services=SPEECH, pairs=(("en", "es"), ("en", "de")))),
+    capability(Declared(services=SPEECH, pairs=(("en", "es"), ("en", "it")))),
+    capability(Declared(services=SPEECH, pairs=(("en", "es"), ("en", "pt")))),
 )
 
 TEXT = Pipeline(use_tts=False)

@@ -306,6 +306,15 @@ class Machine(RuleBasedStateMachine):
         real = (answer.reply.name, answer.status, lost, list(answer.unknown), rows(answer.placed))
         return self.same(real, expected)
 
+    @rule(which=pick, ability=pick, slots=st.integers(1, 3))
+    def restart(self, which, ability, slots) -> None:
+        """A node crashes and comes back as a new process."""
+        self.lose_socket(which, stale=False, moved=True)
+        self.register(which, ability, slots, acks=False, fresh=True, drain=False)
+        name = NODES[which % len(NODES)]
+        for _ in range(self.policy.good_beats):
+            self.beat_of(name, self.cell_of(name)[1].nodes[name].boot, Beat())
+
     @rule(which=pick, drain=chance)
     def drain(self, which, drain) -> None:
         name = NODES[which % len(NODES)]
@@ -577,6 +586,32 @@ class Machine(RuleBasedStateMachine):
         self.same((slot.reply.name, second), expected)
         if slot.reply is Reply.RESERVED:
             self.reservations.append((session, cell.name, job, lease.attempt, slot))
+
+    @precondition(lambda self: len(self.world.cells.all) > 1)
+    @rule(
+        which=pick,
+        lane=st.sampled_from(LANES),
+        where=pick,
+        delay=st.sampled_from((0, 0, 0, 2500)),
+        crash=st.sampled_from(("", "", "", "reserved", "committed")),
+    )
+    def speak_to_another_cell(self, which, lane, where, delay, crash) -> None:
+        """All the steps of a placement elsewhere, with a pause or a crash between them."""
+        before = len(self.requests)
+        self.submit(
+            which, lane, 0, 0, unwanted=False, turn="", part="whole",
+            preferred=None, park=2, audio=False,
+        )  # fmt: skip
+        if len(self.requests) == before or not self.waiting():
+            return
+        reserved = len(self.reservations)
+        self.reserve_elsewhere(len(self.waiting()) - 1, where, only=None)
+        if len(self.reservations) == reserved or crash == "reserved":
+            return
+        self.go_on_with_reservation(reserved, "commit")
+        self.tick(delay)
+        if not crash:
+            self.go_on_with_reservation(reserved, "confirm")
 
     @precondition(lambda self: getattr(self, "reservations", None))
     @rule(which=pick, then=st.sampled_from(("commit", "commit", "confirm", "release", "lapse")))

@@ -453,7 +453,8 @@ class CellTwin:
                 self.due[f"j|{job}"] = machine.due_at_ms
                 return ("NOT_DUE",)
             reason = overdue_reason(machine)
-        if reason == "timeout" and spec.is_slice and not machine.node_acks and self.affinity(spec):
+        silent = reason == "timeout" and spec.is_slice and not machine.node_acks
+        if silent and self.affinity(spec) and self.keeps_slot(job):
             return self.defer(job)
         released: list = []
         freed: list = []
@@ -473,11 +474,22 @@ class CellTwin:
         machine = self.jobs[job].job
         machine.due_at_ms = machine.ends_at_ms = self.now + self.policy.attempt_ms
         self.due[f"j|{job}"] = machine.due_at_ms
-        node = self.nodes.get(machine.node)
-        member = f"{job}|{machine.attempt}"
-        if machine.cell == self.name and node is not None and member in node.leases:
-            node.leases[member] = machine.due_at_ms + self.policy.lease_grace_ms
         return ("DEFERRED", machine.cell, machine.node)
+
+    def keeps_slot(self, job: str) -> bool:
+        machine = self.jobs[job].job
+        node = self.nodes.get(machine.node)
+        if machine.cell != self.name:
+            return True
+        if node is None:
+            return False
+        member = f"{job}|{machine.attempt}"
+        expires_at = self.now + self.policy.attempt_ms + self.policy.lease_grace_ms
+        if node.leases.get(member, 0) > self.now:
+            node.leases[member] = expires_at
+            return True
+        node.leases.pop(member, None)
+        return self.take(machine.node, member, expires_at, job_tie(job))
 
     def move(self, job: str, park: int) -> tuple:
         tracked = self.jobs[job]

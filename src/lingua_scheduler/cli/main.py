@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # Modules of lingua_scheduler.cli, in the order of the help text.
-COMMANDS = ("config",)
+COMMANDS = ("config", "explain", "bench", "demo")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -163,7 +163,8 @@ class Dispatcher:
                 work.push.append(answer.placement)
         if moved.reply is Reply.DEFERRED and moved.cell != home.name:
             lease = Lease(job, moved.attempt, home.name)
-            await self._confirm(moved.cell, moved.left_node, lease, moved.ends_at_ms)
+            if not await self._confirm(moved.cell, moved.left_node, lease, moved.ends_at_ms):
+                return await self.failover(home, job, moved.attempt, reason="lease_lapsed")
         return moved, work
 
     async def node_lost(self, node: str, conn: str) -> tuple[NodeReply, Work]:

@@ -42,14 +42,25 @@ if reason == 'deadline' then
   reason = record.due_at < record.ends_at and 'no_ack' or 'timeout'
   if not held then reason = 'pending_timeout' end
 end
-if reason == 'timeout' and spec.is_slice and record.acks == '0' and turn_affinity(spec) then
+
+-- Keeps the slot for another attempt's time: a lease that still lives is prolonged, one that has
+-- lapsed must be taken again, for another job may have the slot by now.
+local function keeps_slot()
+  if record.cell ~= CELL then return true end
+  local leases, member = BASE .. 'leases:' .. record.node, job .. '|' .. attempt
+  if tonumber(redis.call('ZSCORE', leases, member) or 0) > now then
+    redis.call('ZADD', leases, lease_expiry(policy), member)
+    return true
+  end
+  redis.call('ZREM', leases, member)
+  return lease_take(record.node, member, lease_expiry(policy), job_tie(job)) ~= nil
+end
+
+if reason == 'timeout' and spec.is_slice and record.acks == '0' and turn_affinity(spec)
+  and keeps_slot() then
   local due_at = now + policy.attempt_ms
   redis.call('HSET', job_key, 'due_at', due_at, 'ends_at', due_at)
   redis.call('ZADD', DUE, due_at, 'j|' .. job)
-  if record.cell == CELL then
-    redis.call('ZADD', BASE .. 'leases:' .. record.node, 'XX', lease_expiry(policy),
-      job .. '|' .. attempt)
-  end
   return { Reply.DEFERRED, record.cell, record.node, due_at, attempt }
 end
 

@@ -1,0 +1,207 @@
+"""`lingua bench placement`: measures placement on this machine, on private servers of its own.
+
+Touches no deployment and reads no settings. The table is for people; `--json` prints one object per
+measured fleet and, on the last line, the numbers to quote. Progress goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from typing import TYPE_CHECKING, TextIO
+
+import msgspec
+import uvloop
+
+from lingua_scheduler.bench.fleet import Shape
+from lingua_scheduler.bench.placement import Plan, measure
+from lingua_scheduler.bench.report import as_json_object
+from lingua_scheduler.cli.table import render_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lingua_scheduler.bench.report import Report, Row, Summary
+
+NODES, SIGNATURES = (10, 1_000, 10_000), (1, 20)
+NODES_MAX, SIGNATURES_MAX = 100_000, 128
+# Measuring time and rounds; setting up comes on top.
+FULL_S, FULL_ROUNDS = 90.0, 15
+QUICK_S, QUICK_ROUNDS = 18.0, 7
+# What `--quick` may take with setting up, less what starting and ending need.
+QUICK_LIMIT_S = 32.0
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `lingua bench`; without a name it runs all there is, which is placement."""
+    parser = subparsers.add_parser("bench", help="measure this machine")
+    parser.set_defaults(
+        run=run_placement, quick=False, json=False, nodes=NODES, signatures=SIGNATURES, seconds=None
+    )
+    benches = parser.add_subparsers(title="benchmarks", metavar="NAME")
+    placement = benches.add_parser("placement", help="submit and settle: rate, cost, ceiling")
+    placement.add_argument("--quick", action="store_true", help="less exact, in under 40 s")
+    placement.add_argument("--json", action="store_true", help="print JSON, one object a line")
+    placement.add_argument(
+        "--nodes", type=numbers_to(NODES_MAX), default=NODES, metavar="N,N",
+        help="sizes of fleets (default: 10,1000,10000)",
+    )  # fmt: skip
+    placement.add_argument(
+        "--signatures", type=numbers_to(SIGNATURES_MAX), default=SIGNATURES, metavar="N,N",
+        help="different abilities among the nodes, all serving the pair (default: 1,20)",
+    )  # fmt: skip
+    placement.add_argument(
+        "--seconds", type=seconds, metavar="S",
+        help=f"measuring time without setting up (default: {FULL_S:g}; --quick: {QUICK_S:g})",
+    )  # fmt: skip
+
+
+def run_placement(args: argparse.Namespace) -> int:
+    """Measure and print; an answer that deviates ends it with exit code 1."""
+    shapes = [Shape(nodes, signatures) for nodes in args.nodes for signatures in args.signatures]
+    if args.quick:
+        plan = Plan(shapes, args.seconds or QUICK_S, QUICK_ROUNDS, QUICK_LIMIT_S)
+    else:
+        plan = Plan(shapes, args.seconds or FULL_S, FULL_ROUNDS)
+    progress = Progress(sys.stderr)
+    try:
+        report = uvloop.run(measure(plan, progress.tell))
+    finally:
+        progress.end()
+    print(json_lines(report) if args.json else page(report))
+    return 0
+
+
+def json_lines(report: Report) -> str:
+    """Return one object per fleet, then the summary."""
+    objects = [as_json_object(row) for row in report.rows]
+    objects.append(as_json_object(report.summary))
+    return "\n".join(msgspec.json.encode(found).decode() for found in objects)
+
+
+def page(report: Report) -> str:
+    """Return what a person reads."""
+    ours, bare = report.commands
+    names = ", ".join(f"{name} {count:g}" for name, count in ours.items())
+    checked = sum(row.pairs_checked for row in report.rows)
+    return "\n".join(
+        [
+            "Pairs of submit and settle per second, with 64 and 256 calls in flight; at 256",
+            "also the ceiling (the same server commands without logic) and the part reached.",
+            "",
+            rates_table(report.rows),
+            "",
+            "Microseconds per call: script time by the server's own statistics, median (min),",
+            "of the ceiling's two scripts as well; CPU of this process, real and ceiling.",
+            "",
+            costs_table(report.rows),
+            "",
+            "sigs: different abilities among the nodes, all of which serve the pair.",
+            "aof: the append-only file with fsync every second, as `local` mode runs.",
+            "",
+            f"Server commands per pair: {sum(ours.values()):g}, ceiling {sum(bare.values()):g}",
+            textwrap.fill(names, 80, initial_indent="  ", subsequent_indent="  "),
+            *summary_lines(report.summary),
+            f"{checked:,} pairs: each placed, settled and released in order; all slots are free.",
+        ]
+    )
+
+
+def rates_table(rows: Sequence[Row]) -> str:
+    """Return pairs per second."""
+    return render_table(
+        ("nodes", "sigs", "aof", "at 64", "at 256", "ceiling", "ratio"),
+        [
+            (
+                row.nodes,
+                row.signatures,
+                "yes" if row.aof else "no",
+                round(row.pairs_per_s_64) if row.pairs_per_s_64 else None,
+                round(row.pairs_per_s_256),
+                round(row.ceiling_pairs_per_s_256),
+                f"{row.ratio_to_ceiling:.2f}",
+            )
+            for row in rows
+        ],
+    )
+
+
+def costs_table(rows: Sequence[Row]) -> str:
+    """Return microseconds per call."""
+    return render_table(
+        ("nodes", "sigs", "aof", "submit", "settle", "ceiling", "client", "ceiling"),
+        [
+            (
+                row.nodes,
+                row.signatures,
+                "yes" if row.aof else "no",
+                f"{row.submit_server_us:.1f} ({row.submit_server_us_min:.1f})",
+                f"{row.settle_server_us:.1f} ({row.settle_server_us_min:.1f})",
+                f"{row.ceiling_submit_server_us:.1f} + {row.ceiling_settle_server_us:.1f}",
+                f"{row.client_us_per_call:.1f}",
+                f"{row.ceiling_client_us_per_call:.1f}",
+            )
+            for row in rows
+        ],
+    )
+
+
+def summary_lines(summary: Summary) -> list[str]:
+    """Return the two ratios in words."""
+    ratio, growth = summary.ratio_to_ceiling, summary.growth_10_to_10000
+    return [
+        "Part of the ceiling (1,000 nodes, 20 signatures, 256 in flight): "
+        + (f"{ratio:.2f}" if ratio is not None else "not measured"),
+        "Growth of server time from 10 to 10,000 nodes (20 signatures): "
+        + (f"{growth:.2f}" if growth is not None else "not measured"),
+    ]
+
+
+class Progress:
+    """Says on stderr what is being done: in place on a terminal, else one line per new thing."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._in_place = stream.isatty()
+        # What was said before, so that a log does not repeat it.
+        self._said: set[str] = set()
+
+    def tell(self, doing: str, done: float) -> None:
+        """Show one state."""
+        if self._in_place:
+            self._stream.write(f"\r\x1b[K{done:4.0%}  {doing}")
+            self._stream.flush()
+        elif doing not in self._said:
+            self._said.add(doing)
+            self._stream.write(f"{doing}\n")
+            self._stream.flush()
+
+    def end(self) -> None:
+        """Take the line away."""
+        if self._in_place:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+
+def numbers_to(most: int) -> Callable[[str], tuple[int, ...]]:
+    """Return what reads `10,1000` into sorted, distinct numbers from 1 to `most`."""
+
+    def numbers(text: str) -> tuple[int, ...]:
+        parts = text.split(",")
+        if not all(part.isdecimal() and 1 <= int(part) <= most for part in parts):
+            raise argparse.ArgumentTypeError(f"not numbers from 1 to {most}: {text!r}")
+        return tuple(sorted({int(part) for part in parts}))
+
+    return numbers
+
+
+def seconds(text: str) -> float:
+    """Read a duration that makes sense."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= 3600:
+        raise argparse.ArgumentTypeError(f"not a number of seconds up to 3600: {text!r}")
+    return value

@@ -1,0 +1,1 @@
+"""Short stories on a real store for people who are new here: lingua demo."""
