@@ -2,7 +2,11 @@
 
     LinguaError
     ├── ConfigError            a setting is unknown or impossible; nothing was started
-    ├── InvalidIdentifier      an id from outside cannot be used in a key
+    ├── InvalidInput           something from outside cannot be used
+    │   ├── InvalidIdentifier  ...an id that no key may carry
+    │   ├── InvalidLanguage    ...a language code that is none
+    │   ├── InvalidDemand      ...what a job asks of a node
+    │   └── InvalidNode        ...what a node says of itself
     ├── StoreUnavailable       the server could not be asked, or did not answer
     │   └── OutcomeUnknown     ...after the command was sent: it may or may not have run
     ├── StoreRejected          the server answered with an error we do not handle
@@ -28,7 +32,11 @@ class ConfigError(LinguaError):
         super().__init__(f"{path}: {problem}" if path else problem)
 
 
-class InvalidIdentifier(LinguaError):
+class InvalidInput(LinguaError):
+    """Something from outside cannot be used; nothing was changed."""
+
+
+class InvalidIdentifier(InvalidInput):
     """An identifier from outside has characters or a length that no key may carry."""
 
     def __init__(self, kind: str, value: str) -> None:
@@ -37,6 +45,32 @@ class InvalidIdentifier(LinguaError):
         super().__init__(
             f"{kind} must be 1 to 128 characters of A-Z a-z 0-9 _ . : - but is: {value[:64]!r}"
         )
+
+
+class InvalidLanguage(InvalidInput):
+    """A language code that is none."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        super().__init__(f"not a language code: {code[:40]!r}")
+
+
+class InvalidDemand(InvalidInput):
+    """What a job asks of a node cannot be asked."""
+
+    def __init__(self, what: str, value: object) -> None:
+        self.what = what
+        self.value = value
+        super().__init__(f"{what}: {str(value)[:64]!r}")
+
+
+class InvalidNode(InvalidInput):
+    """What a node says of itself cannot be."""
+
+    def __init__(self, what: str, value: object) -> None:
+        self.what = what
+        self.value = value
+        super().__init__(f"{what}: {str(value)[:64]!r}")
 
 
 class StoreUnavailable(LinguaError):

@@ -11,7 +11,7 @@ from lingua_scheduler.jobs.placement import furthest_filter, rank_pools
 from lingua_scheduler.jobs.requirement import Demand
 from lingua_scheduler.state.keys import Cell, family_of
 from lingua_scheduler.state.script import Connection
-from model.twin import CellTwin
+from model.twin import TIES, CellTwin
 
 READ = {
     "hash": ("HGETALL",),
@@ -169,14 +169,14 @@ def twin_state(cell: CellTwin) -> State:
 
 def twin_score(view: Any) -> float:
     if view.status == "offline":
-        return 5_000_000
+        return 6_000_000_000
     if view.draining:
-        return 4_000_000
+        return 5_000_000_000
     if view.status != "ready":
-        return 3_000_000
+        return 4_000_000_000
     if view.over:
-        return 2_000_000
-    return 1_000_000 if view.blocked_by else view.load
+        return 3_000_000_000
+    return 2_000_000_000 if view.blocked_by else view.load * TIES
 
 
 def twin_node(node: Any) -> State:

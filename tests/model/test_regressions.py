@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-import servers
-from model.scenery import POLICIES
-from model.test_machine import Machine, World, loop_of_its_own
 
+import servers
 from lingua_scheduler.state.link import LinkOptions
+from lingua_scheduler.state.records import JobSpec, job_id_of
 from lingua_scheduler.state.single import SingleConnection
+from model.scenery import DEMANDS, POLICIES
+from model.test_machine import Machine, World, loop_of_its_own
 
 pytestmark = pytest.mark.model
 
@@ -53,3 +54,54 @@ def test_a_silent_slice_does_not_prolong_a_lease_that_has_lapsed(machine) -> Non
 
     assert machine.world.replies["DEFERRED"] == 1
     assert machine.world.replies["QUEUED"] == 1
+
+
+def test_an_index_inside_a_range_nobody_wanted_is_refused(machine) -> None:
+    """Once admitted there, it was passed over and its outcome never released."""
+    machine.begin(POLICIES[0], abilities=[0], slots=3, acks=False)
+    cell, twin = machine.home("s1")
+    for index, unwanted_from in ((0, -1), (3, 1), (2, -1)):
+        spec = JobSpec(
+            session="s1",
+            index=index,
+            lane="es",
+            demand=DEMANDS[0].text,
+            unwanted_from=unwanted_from,
+        )
+        machine.send(cell, twin, job_id_of("s1", f"index {index}"), spec, 0)
+        machine.the_server_holds_what_the_twin_holds()
+
+    assert machine.world.replies["PLACED"] == 2
+    assert machine.world.replies["INDEX_RELEASED"] == 1
+
+
+def test_indices_far_apart_do_not_keep_the_server_busy(machine) -> None:
+    """Ends of turns and sessions once walked index by index through what nobody wanted."""
+    machine.begin(POLICIES[0], abilities=[0], slots=3, acks=False)
+    cell, twin = machine.home("s1")
+    parts = ((0, -1, False), (1_000_000_000, 1, True))
+    for index, unwanted_from, closes in parts:
+        spec = JobSpec(
+            session="s1", index=index, lane="es", demand=DEMANDS[0].text, turn="t1",
+            is_slice=not closes, closes_turn=closes, unwanted_from=unwanted_from,
+        )  # fmt: skip
+        machine.send(cell, twin, job_id_of("s1", f"index {index}"), spec, 0)
+    machine.settle(1, "completed", 0, other=False, unknown=False)
+    machine.the_server_holds_what_the_twin_holds()
+    machine.close(cell, twin, "s1", lapse_only=False)
+
+
+def test_the_clock_of_a_gap_is_not_put_back_by_later_arrivals(machine) -> None:
+    """A hole waits from the first index above it, not from the nearest."""
+    machine.begin(POLICIES[0], abilities=[0], slots=3, acks=False)
+    cell, twin = machine.home("s1")
+    for index in (3, 1):
+        spec = JobSpec(session="s1", index=index, lane="es", demand=DEMANDS[0].text)
+        machine.send(cell, twin, job_id_of("s1", f"index {index}"), spec, 0)
+        machine.tick(2000)
+    machine.timers_ring()
+    machine.the_server_holds_what_the_twin_holds()
+
+    kinds = [row[:2] for row in twin.sessions["s1"].outbox]
+    assert kinds == [("missing", 0)]
+    assert not twin.sessions["s1"].lanes["es"].holes()

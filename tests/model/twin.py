@@ -38,10 +38,11 @@ from lingua_scheduler.state.policy import FleetPolicy
 from lingua_scheduler.state.records import JobSpec
 
 LOOK_MAX = 8
+TIES = 1 << 20
 
 
 def job_tie(job: str) -> float:
-    return int(job[4:10], 16) / 16777216
+    return int(job[4:9], 16) / TIES
 
 
 def pool_name(can: Capability, services: list[str]) -> str:
@@ -318,9 +319,9 @@ class CellTwin:
         self, session_id: str, lane_name: str, turn: str, node: str, last: int, out, freed
     ) -> None:
         lane = self.sessions[session_id].lanes[lane_name]
-        for index in range(lane.next_index, last + 1):
+        for index in sorted(lane.entries):
             entry = lane.entries.get(index)
-            if entry is None or entry.outcome is not None or entry.job == "-":
+            if index > last or entry is None or entry.outcome is not None:
                 continue
             tracked = self.jobs[entry.job]
             machine, spec = tracked.job, tracked.spec
@@ -568,11 +569,10 @@ class CellTwin:
         lane = session.lanes.get(lane_name, Lane())
         if index < 0:
             lane.fill_holes(self.now, self.policy.gap_ms)
-            left = [e.put_ms for i, e in lane.entries.items() if any(h < i for h in lane.holes())]
             self.due.pop(timer, None)
             if lane.holes():
-                self.due[timer] = self.next_gap(lane)
-            assert lane.holes() or not left
+                first = min(lane.waits_since(hole) for hole in lane.holes())
+                self.due[timer] = first + self.policy.gap_ms
         else:
             refused = lane.refuses(index, unwanted_from, FILL_AHEAD_MAX)
             if refused:
@@ -592,11 +592,6 @@ class CellTwin:
         if lane_name in session.lanes:
             self.push(session_id, lane_name, released)
         return ("SETTLED", released)
-
-    def next_gap(self, lane: Lane) -> int:
-        """When the first hole that is left must be filled: by the entry right above it."""
-        above = [min(i for i in lane.entries if i > hole) for hole in lane.holes()]
-        return min(lane.entries[i].put_ms for i in above) + self.policy.gap_ms
 
     # The scripts about sessions
 
@@ -659,7 +654,7 @@ class CellTwin:
         released: list = []
         freed: list = []
         for lane_name, lane in session.lanes.items():
-            last = lane.next_index + self.policy.in_flight_max
+            last = max(lane.entries, default=0)
             self.end_slices(name, lane_name, turn, "", last, released, freed)
             session.turns.pop(f"{turn}/{lane_name}", None)
         session.turns.pop(turn, None)

@@ -52,14 +52,14 @@ SUBMIT = """
 redis.call('TIME')
 redis.call('HGET', {job:<job>}, 'state')
 redis.call('HMGET', {session:<session>}, 'epoch', 'closed', 'seq', 'trimmed', 'next:es',
-  'at:es:1', 'at:es:0')
+  'at:es:1', 'at:es:0', 'skip:es')
 redis.call('HGET', {demands}, '@DEMAND@')
 redis.call('ZRANGE', {pool:<pool>}, 0, 0, 'WITHSCORES')
 redis.call('ZRANGE', {pool:<second>}, 0, 0, 'WITHSCORES')
 redis.call('HMGET', {node:<node>}, 'block', 'max', 'extra', 'pool', 'boot', 'acks', 'instance')
 redis.call('ZCOUNT', {leases:<node>}, '(@NOW_MS@', '+inf')
 redis.call('ZADD', {leases:<node>}, @END_MS@, <job> .. '|1')
-redis.call('ZADD', {pool:<pool>}, '15.5', <node>)
+redis.call('ZADD', {pool:<pool>}, '16252928', <node>)
 redis.call('HSET', {job:<job>}, 'state', 'CREATED', 'attempt', 1, 'node', <node>, 'cell', 'c0',
   'boot', 'b1', 'acks', '0', 'ends_at', @END_MS@, 'due_at', @END_MS@, 'spec', <spec>,
   'body', <body>)
@@ -74,7 +74,7 @@ redis.call('HMGET', {job:<job>}, 'state', 'attempt', 'node', 'cell', 'boot', 'ac
 redis.call('ZREM', {leases:<node>}, <job> .. '|1')
 redis.call('HMGET', {node:<node>}, 'block', 'max', 'extra', 'pool', 'boot', 'acks', 'instance')
 redis.call('ZCOUNT', {leases:<node>}, '(@NOW_MS@', '+inf')
-redis.call('ZADD', {pool:<pool>}, '0.5', <node>)
+redis.call('ZADD', {pool:<pool>}, '524288', <node>)
 redis.call('HMGET', {session:<session>}, 'epoch', 'owner', 'seq', 'next:es', 'skip:es', 'at:es:2')
 redis.call('RPUSH', {outbox:<session>}, 'completed 1 es ' .. <job> .. ' 1 -\\n' .. <payload>)
 redis.call('HSET', {session:<session>}, 'seq', 1, 'next:es', 1)

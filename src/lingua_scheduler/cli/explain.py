@@ -22,18 +22,11 @@ import msgspec
 
 from lingua_scheduler.cli.table import render_table
 from lingua_scheduler.config import load_settings
-from lingua_scheduler.errors import StoreUnavailable
+from lingua_scheduler.errors import InvalidLanguage, StoreUnavailable
 from lingua_scheduler.jobs.fleet import read_fleet
 from lingua_scheduler.jobs.placement import Wish, explain
-from lingua_scheduler.jobs.requirement import (
-    AUTO,
-    SERVICES,
-    InvalidDemand,
-    Languages,
-    Pipeline,
-    demand,
-    language,
-)
+from lingua_scheduler.jobs.requirement import SERVICES, Languages, Pipeline, demand
+from lingua_scheduler.languages import AUTO, language
 from lingua_scheduler.state.embedded import SOCKET_NAME, SOCKET_NOTE_NAME
 from lingua_scheduler.state.keys import Cells, identifier
 from lingua_scheduler.state.link import Address
@@ -227,7 +220,7 @@ def target_language(text: str) -> str:
     """Read a language from the command line."""
     try:
         return language(text)
-    except InvalidDemand as error:
+    except InvalidLanguage as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.store import Store
 
 PAGE = 500
+# How many different ties a score can carry; as in includes/node_score.lua.
+TIES = 1 << 20
 
 
 class FleetSnapshot:
@@ -89,5 +91,5 @@ def node_view(row: NodeRow) -> NodeView:
         max_jobs=row.max,
         leased=row.leased,
         extra=row.extra,
-        tie=row.score % 1,
+        tie=row.score % TIES / TIES,
     )

@@ -12,6 +12,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lingua_scheduler.languages import understands
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -88,7 +90,7 @@ def pool_refuses(pool: PoolView, wanted: Demand, *, paired: bool = False) -> str
     can = pool.can
     passes = (
         all(serves_direction(can, *direction.split(">")) for direction in wanted.directions),
-        can.speech is None or set(wanted.speech) <= set(can.speech),
+        all(understands(can.speech, code) for code in wanted.speech),
         set(wanted.services) <= pool.services,
         set(wanted.features) <= set(can.features),
         paired or can.owner in ("", wanted.tenant),
@@ -99,13 +101,15 @@ def pool_refuses(pool: PoolView, wanted: Demand, *, paired: bool = False) -> str
 
 def serves_direction(can: Capability, source: str, target: str) -> bool:
     """Tell whether a node hears `source` (`*`: any) and gives `target` ('': no translation)."""
-    if can.serves_any:
-        return True
-    if can.pairs is not None:
-        known = (pair.split(">") for pair in can.pairs)
-        return any(source in ("*", s) and target in ("", t) for s, t in known)
-    hears = source == "*" or can.sources is None or source in can.sources
-    return hears and (target == "" or can.targets is None or target in can.targets)
+    if can.pairs is None:
+        hears = source == "*" or understands(can.sources, source)
+        return hears and (target == "" or understands(can.targets, target))
+    known = (pair.split(">") for pair in can.pairs)
+    return any(
+        (source == "*" or understands((heard,), source))
+        and (target == "" or understands((given,), target))
+        for heard, given in known
+    )
 
 
 def rank_pools(pools: Iterable[PoolView], wanted: Demand) -> list[list[PoolView]]:
@@ -254,7 +258,7 @@ def explain(fleet: Fleet, wish: Wish) -> tuple[Verdict, list[Explained]]:
 
 def removed_by(fleet: Fleet, wish: Wish, node: NodeView) -> str | None:
     """Return the filter that removes one node for a wish."""
-    paired = wish.demand.paired == node.id
+    paired = wish.demand.paired == node.id and node.id in (wish.affinity, wish.preferred)
     reason = pool_refuses(fleet.pools[node.pool], wish.demand, paired=paired)
     if reason is None and (node.id, node.boot) in wish.tried:
         reason = "excluded"

@@ -10,18 +10,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
-AUTO = "auto"
+from lingua_scheduler.errors import InvalidDemand
+from lingua_scheduler.languages import AUTO, language
+
+# What a part of a demand's text may hold: nothing that could be read as the next part.
+PART = re.compile(r"[A-Za-z0-9_.:*>-]{0,128}")
 
 SERVICES = ("asr", "nmt", "tts", "semantic", "tone")
-
-
-class UnknownModule(ValueError):
-    """A feature or module that no table knows."""
-
-
-class InvalidDemand(ValueError):
-    """A language or a combination that cannot be asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +87,7 @@ def expand_modules(modules: frozenset[str]) -> frozenset[str]:
         if name in found:
             continue
         if name not in MODULES:
-            raise UnknownModule(name)
+            raise InvalidDemand("no such module", name)
         found.add(name)
         stack.extend(MODULES[name].needs)
     return frozenset(found)
@@ -102,7 +97,7 @@ def require(pipeline: Pipeline, features: frozenset[str]) -> Requirement:
     """Return what the pipeline and the asked features need, from the *expanded* modules."""
     unknown = features - FEATURES.keys()
     if unknown:
-        raise UnknownModule(", ".join(sorted(unknown)))
+        raise InvalidDemand("no such feature", ", ".join(sorted(unknown)))
     modules = expand_modules(frozenset(FEATURES[name] for name in features))
     services = pipeline.services().union(*(MODULES[name].services for name in modules))
     return Requirement(
@@ -130,6 +125,14 @@ class Demand:
 
     def __post_init__(self) -> None:
         lists = (self.directions, self.services, self.features, self.speech)
+        for part in (
+            *(item for items in lists for item in items),
+            *self.pools,
+            self.tenant,
+            self.paired,
+        ):
+            if not PART.fullmatch(part):
+                raise InvalidDemand("not usable in a demand", part)
         parts = [",".join(sorted(items)) for items in lists]
         parts += [self.tenant, ",".join(sorted(self.pools)), self.paired]
         object.__setattr__(self, "text", "|".join(parts))
@@ -160,28 +163,22 @@ class Languages:
     two_way: tuple[str, str] | None = None
 
     def directions(self, *, translated: bool) -> tuple[str, ...]:
-        """Return every direction a node must serve."""
+        """Return every direction a node must serve; `src>` is hearing without translating."""
         if self.two_way is not None:
             one, other = (language(code) for code in self.two_way)
-            return (f"{one}>{other}", f"{other}>{one}")
+            return (f"{one}>{other}", f"{other}>{one}") if translated else (f"{one}>", f"{other}>")
         target = language(self.target) if translated else ""
-        if self.source != AUTO:
+        if self.source.lower() != AUTO:
             return (f"{language(self.source)}>{target}",)
         if not self.auto:
             return (f"*>{target}",)
-        sources = sorted({language(code) for code in self.auto} - {target})
-        return tuple(f"{source}>{target}" for source in sources)
+        sources = sorted({language(code) for code in self.auto})
+        return tuple(f"{source}>{target if source != target else ''}" for source in sources)
 
     def spoken(self) -> tuple[str, ...]:
         """Return the languages results are spoken in."""
-        return self.two_way if self.two_way is not None else (self.target,)
-
-
-def language(code: str) -> str:
-    """Return a language code if it is one."""
-    if not LANGUAGE.fullmatch(code) or code == AUTO:
-        raise InvalidDemand(f"not a language: {code[:40]!r}")
-    return code
+        codes = self.two_way if self.two_way is not None else (self.target,)
+        return tuple(language(code) for code in codes)
 
 
 def demand(

@@ -7,14 +7,22 @@ derives the pool's name itself, because marks of unavailable services change it 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from lingua_scheduler.errors import InvalidNode
+from lingua_scheduler.languages import language
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+# Services, features and tenants as a demand may name them.
+NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+# Owner of a private node without a tenant: only sessions paired with it may use it.
+PAIRED_ONLY = "!"
 # The breadth of a node that declares no languages at all: it comes after every other.
 ANY_BREADTH = 1_000_000
 
@@ -33,8 +41,8 @@ class Declared:
     tts_languages: tuple[str, ...] = ()
     # (source, target) of each installed translation model; a missing side is ''.
     model_pairs: tuple[tuple[str, str], ...] = ()
-    # Tenant of a node that does not accept public jobs.
-    private_to: str = ""
+    # Tenant of a node that does not accept public jobs; '' is private to paired sessions only.
+    private_to: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +90,25 @@ class Capability:
 
 
 def capability(declared: Declared) -> Capability:
-    """Return what the declarations amount to.
+    """Return what the declarations amount to, or raise if they cannot be.
 
     Explicit pairs win; else recognised languages times the targets of translation, or of the
     semantic or spoken languages; else what the installed models say; a node that names no language
     serves any.
     """
+    for name in (*declared.services, *declared.features, declared.private_to or "-"):
+        if not NAME.fullmatch(name):
+            raise InvalidNode("not usable as a name", name)
     pairs, sources, targets = _languages(declared)
+    owner = "" if declared.private_to is None else declared.private_to or PAIRED_ONLY
     return Capability(
         services={name: tuple(sorted(ids)) for name, ids in declared.services.items()},
         features=tuple(sorted(declared.features)),
         pairs=pairs,
         sources=sources,
         targets=targets,
-        speech=_sorted(declared.tts_languages) if declared.tts_languages else None,
-        owner=declared.private_to,
+        speech=_codes(declared.tts_languages),
+        owner=owner,
     )
 
 
@@ -124,16 +136,31 @@ _Names = tuple[str, ...] | None
 
 def _languages(declared: Declared) -> tuple[_Names, _Names, _Names]:
     if declared.pairs:
-        return _sorted(f"{source}>{target}" for source, target in declared.pairs), None, None
+        return _pairs(declared.pairs), None, None
     heard = declared.asr_languages
     targets = declared.nmt_targets or declared.semantic_languages or declared.tts_languages
-    if heard or declared.nmt_targets or declared.semantic_languages:
-        return None, _sorted(heard) if heard else None, _sorted(targets) if targets else None
-    if declared.model_pairs:
-        known = {(s, t) for s, t in declared.model_pairs if s and t}
-        return _sorted(f"{source}>{target}" for source, target in known), None, None
-    return None, None, None
+    named = heard or declared.nmt_targets or declared.semantic_languages
+    if named and (targets or not declared.model_pairs):
+        return None, _codes(heard), _codes(targets)
+    return _from_models(declared.model_pairs)
 
 
-def _sorted(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(set(names)))
+def _from_models(models: tuple[tuple[str, str], ...]) -> tuple[_Names, _Names, _Names]:
+    """Models that name both sides are pairs; one that leaves a side open serves any there."""
+    if models and all(source and target for source, target in models):
+        return _pairs(models), None, None
+    sources = [source for source, _ in models]
+    targets = [target for _, target in models]
+    return (
+        None,
+        _codes(sources) if all(sources) else None,
+        _codes(targets) if all(targets) else None,
+    )
+
+
+def _pairs(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    return tuple(sorted({f"{language(source)}>{language(target)}" for source, target in pairs}))
+
+
+def _codes(codes: Iterable[str]) -> _Names:
+    return tuple(sorted({language(code) for code in codes})) or None

@@ -53,6 +53,7 @@ def after_beat(health: Health, *, good: bool, now_ms: int, rules: HealthRules) -
     status = health.status
     if status == "offline":
         status, goods = "registering", 1 if good else 0
+        health = replace(health, registered_at_ms=now_ms)
     health = replace(health, good=goods, bad=bad, beat_at_ms=now_ms)
     if status == "registering":
         if goods >= rules.good_beats:

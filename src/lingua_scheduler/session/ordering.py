@@ -37,9 +37,11 @@ class Lane:
         reach = unwanted_from if 0 <= unwanted_from < index else index
         if reach >= self.next_index + window:
             return "IN_FLIGHT_LIMIT"
-        if any(reach <= known <= index for known in self.entries):
+        if index in self.entries:
             return "INDEX_TAKEN"
-        return None
+        if self._is_unwanted(index):
+            return "INDEX_RELEASED"
+        return "INDEX_TAKEN" if any(reach <= known < index for known in self.entries) else None
 
     def admit(self, index: int, job: str, now_ms: int, unwanted_from: int = -1) -> None:
         """Let a job hold an index."""
@@ -51,17 +53,16 @@ class Lane:
         self.entries[index] = Entry(job, now_ms)
 
     def fill_holes(self, now_ms: int, gap_ms: int) -> list[int]:
-        """Give an explicit `missing` to every hole below an entry that has waited long enough."""
-        filled = []
-        at = self.next_index
-        for index in sorted(self.entries):
-            put_ms = self.entries[index].put_ms
-            for hole in range(at, index):
-                if put_ms + gap_ms <= now_ms and not self._is_unwanted(hole):
-                    self.entries[hole] = Entry("-", put_ms, ("missing", "gap_timeout"))
-                    filled.append(hole)
-            at = index + 1
-        return filled
+        """Give an explicit `missing` to every hole whose time is up."""
+        due = [hole for hole in self.holes() if self.waits_since(hole) + gap_ms <= now_ms]
+        since = {hole: self.waits_since(hole) for hole in due}
+        for hole in due:
+            self.entries[hole] = Entry("-", since[hole], ("missing", "gap_timeout"))
+        return due
+
+    def waits_since(self, hole: int) -> int:
+        """Return when the first index above a hole came: that started the hole's clock."""
+        return min(entry.put_ms for index, entry in self.entries.items() if index > hole)
 
     def fill_all(self, now_ms: int, reason: str) -> None:
         """Give an explicit `missing` to every hole: the session ends."""

@@ -256,6 +256,8 @@ class Link(asyncio.Protocol):
                 await self._log_in()
         except TimeoutError:
             self._raise_unavailable(f"no answer within {self._options.connect_timeout_ms} ms")
+        except UnicodeError:
+            self._raise_unavailable("the host's name is not one")
         except OSError as error:
             self._raise_unavailable(connect_problem(error))
         except StoreUnavailable as error:

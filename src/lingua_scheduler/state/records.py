@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from lingua_scheduler.errors import InvalidDemand, InvalidNode
 from lingua_scheduler.state.reply import Reply  # noqa: TC001 read by NamedTuple at run time
 
 UNSAFE_IN_REASON = re.compile(r"[^A-Za-z0-9_.:-]")
+# Lua writes whole numbers in full up to 1e14; no conversation comes near this.
+INDEX_MAX = 1 << 40
 LANE = re.compile(r"[A-Za-z0-9~_-]{1,64}")
 
 
@@ -32,6 +35,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     unwanted_from: int = -1
     audio: bool = False
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < INDEX_MAX:
+            raise InvalidDemand("not an utterance index", self.index)
+        if not LANE.fullmatch(self.lane):
+            raise InvalidDemand("not a lane", self.lane)
+
 
 class NodeAbout(msgspec.Struct, frozen=True, kw_only=True):
     """What a node says of itself besides its abilities."""
@@ -42,6 +51,10 @@ class NodeAbout(msgspec.Struct, frozen=True, kw_only=True):
     acks: bool = False
     draining: bool = False
     info: str = ""
+
+    def __post_init__(self) -> None:
+        if self.max < 1:
+            raise InvalidNode("a node needs at least one slot", self.max)
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,8 +260,13 @@ class NodeRow(NamedTuple):
     info: str
 
 
+def request_scope(tenant: str, session: str) -> str:
+    """Return within what a request id is unique: the tenant, or the session if there is none."""
+    return f"tenant {tenant}" if tenant else f"session {session}"
+
+
 def job_id_of(scope: str, request_id: str) -> str:
-    """Return the one job id a request id has within its scope (tenant, else session).
+    """Return the one job id a request id has within its scope.
 
     The id follows from the request, so that the job's record is itself the binding: two racing
     submits meet at one key, with no lock and no second record to keep in step.

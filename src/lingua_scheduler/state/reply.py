@@ -97,7 +97,7 @@ MEANINGS = {
     Reply.GONE: "The node was silent for so long that it is forgotten.",
     Reply.NO_SESSION: "No such session in the store: open it (again).",
     Reply.SESSION_CLOSED: "The session was closed.",
-    Reply.INDEX_RELEASED: "This utterance index has had its outcome.",
+    Reply.INDEX_RELEASED: "This utterance index has had its outcome, or was declared unwanted.",
     Reply.INDEX_TAKEN: "Another job holds this utterance index in this language.",
     Reply.INDEX_AHEAD: "The index is too far ahead of what was released.",
     Reply.IN_FLIGHT_LIMIT: "Too many utterances of this session are on their way.",
@@ -128,7 +128,8 @@ def replies_page() -> str:
     rows = [
         "# Answers of the store's scripts",
         "",
-        "Generated from `state/reply.py`. Negative answers are refusals: nothing was changed.",
+        "Generated from `state/reply.py`. Negative answers are refusals: no job,",
+        "session or node was changed.",
         "",
         "| code | name | retrying can help | meaning |",
         "|---:|---|---|---|",

@@ -17,8 +17,8 @@ from lingua_scheduler.state.script import Script
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-INCLUDE = re.compile(r'^(?P<indent> *)--- @include "(?P<path>[a-z_/]+)"$')
-REPLY = re.compile(r"\bReply\.([A-Z_]+)\b")
+INCLUDE = re.compile(r'^(?P<indent> *)--- @include "(?P<path>[a-z0-9_/]+)"$')
+REPLY = re.compile(r"\bReply\.(\w+)")
 HEAD_SECTIONS = ("-- KEYS: due", "-- ARGV: now_ms", "-- Returns: ", "-- Writes: ", "-- Cost: ")
 
 
@@ -44,24 +44,30 @@ def load_script(folder: Traversable, name: str) -> Script:
 def expand(folder: Traversable, source: str, seen: list[str]) -> str:
     """Replace each include line by the file's text, the first time it is met in its scope.
 
-    An indented include stands inside a function: its functions are made only when that one runs,
-    and are not visible outside, so it counts as met only until the function's text is over.
+    An indented include stands inside a block: its functions are made only when that block runs and
+    are not visible outside, so it counts as met only until the block's text is over.
     """
     lines: list[str] = []
-    inner: list[str] = []
+    inner: list[tuple[int, str]] = []
     for line in source.splitlines():
+        indent = len(line) - len(line.lstrip(" "))
+        inner = [entry for entry in inner if entry[0] <= indent or not line]
         match = INCLUDE.match(line)
         if match is None:
+            if "@include" in line:
+                raise ScriptError(f"not an include: {line.strip()}")
             lines.append(line)
-            inner = inner if not line or line.startswith(" ") else []
             continue
-        scope = inner if match["indent"] else seen
-        if match["path"] not in seen and match["path"] not in inner:
-            scope.append(match["path"])
-            text = read_include(folder, match["path"])
-            known = [*seen, *inner] if match["indent"] else seen
-            lines.append(expand(folder, text, known))
-            inner = [*inner, *known[len(seen) :]] if match["indent"] else inner
+        path = match["path"]
+        known = [*seen, *(name for _, name in inner)]
+        if path in known:
+            continue
+        scope = [*known, path]
+        lines.append(expand(folder, read_include(folder, path), scope))
+        if indent:
+            inner += [(indent, name) for name in scope[len(known) :]]
+        else:
+            seen += scope[len(known) :]
     return "\n".join(lines)
 
 
@@ -85,9 +91,10 @@ def name_replies(name: str, source: str) -> str:
 
 
 def slim(source: str) -> str:
-    """Drop comments and blank lines: the server compiles and keeps what is sent."""
+    """Drop comments and blank lines, and look `redis.call` up once instead of at every use."""
     lines = (line.rstrip() for line in source.splitlines())
-    return "\n".join(line for line in lines if line and not line.lstrip().startswith("--")) + "\n"
+    code = "\n".join(line for line in lines if line and not line.lstrip().startswith("--"))
+    return f"local call = redis.call\n{code.replace('redis.call(', 'call(')}\n"
 
 
 def check_head(name: str, source: str) -> None:

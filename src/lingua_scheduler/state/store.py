@@ -27,6 +27,7 @@ from lingua_scheduler.state.records import (
     read_placement,
     read_placements,
     read_released,
+    reason_word,
 )
 from lingua_scheduler.state.reply import UNPLACEABLE, Reply
 from lingua_scheduler.state.scripts import load_scripts
@@ -102,7 +103,15 @@ class Store:
     ) -> Settled:
         """End a job with what its holder reports."""
         raw = await self._run(
-            "job_settle", cell, self._jobs_policy, job, attempt, node, kind, reason, payload
+            "job_settle",
+            cell,
+            self._jobs_policy,
+            job,
+            attempt,
+            node,
+            kind,
+            reason_word(reason),
+            payload,
         )
         return read_settled(raw)
 
@@ -111,13 +120,13 @@ class Store:
     ) -> Moved:
         """Take a job from its holder: elsewhere, into the queue, or to its end."""
         raw = await self._run(
-            "job_failover", cell, self._jobs_policy, job, attempt, node, reason, park
+            "job_failover", cell, self._jobs_policy, job, attempt, node, reason_word(reason), park
         )
         return read_moved(job, raw)
 
     async def job_cancel(self, cell: Cell, job: str, reason: str) -> tuple[Settled, Cancelled]:
         """End a job nobody wants any more; also says who must be told to stop."""
-        raw = await self._run("job_cancel", cell, self._jobs_policy, job, reason)
+        raw = await self._run("job_cancel", cell, self._jobs_policy, job, reason_word(reason))
         if raw[0] != Reply.SETTLED:
             return Settled(Reply(raw[0])), Cancelled(job, 0, "", "")
         told = Cancelled(job, raw[7], raw[8].decode(), raw[9].decode())

@@ -23,11 +23,11 @@ local policy, spec, park = cmsgpack.unpack(ARGV[2]), cmsgpack.unpack(ARGV[4]), A
 local lane, session_key = spec.lane, BASE .. 'session:' .. spec.session
 local at = 'at:' .. lane .. ':'
 local s = redis.call('HMGET', session_key, 'epoch', 'closed', 'seq', 'trimmed', 'next:' .. lane,
-  at .. spec.index, at .. (spec.index - 1))
+  at .. spec.index, at .. (spec.index - 1), 'skip:' .. lane)
 if not s[1] then return { Reply.NO_SESSION, 'no_session' } end
 if s[2] then return { Reply.SESSION_CLOSED, 'session_closed' } end
 local next_index = tonumber(s[5])
-local refused = lane_refuses(session_key, spec, next_index or 0, s[6], policy.in_flight_max)
+local refused = lane_refuses(session_key, spec, next_index or 0, s[8], s[6], policy.in_flight_max)
 if refused then return { refused, 'order' } end
 if s[3] - s[4] >= policy.outbox_max then return { Reply.OUTBOX_FULL, 'outbox' } end
 

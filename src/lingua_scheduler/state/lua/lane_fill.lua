@@ -24,34 +24,23 @@ local function missing(at)
   return 'missing ' .. at .. ' ' .. lane .. ' - 0 ' .. reason .. '\n'
 end
 
--- Every entry of the lane by index, with the time it was put.
-local function entries()
-  local found, fields = {}, redis.call('HGETALL', key)
-  for i = 1, #fields, 2 do
-    if string.sub(fields[i], 1, #prefix) == prefix then
-      found[#found + 1] = { tonumber(string.sub(fields[i], #prefix + 1)),
-        tonumber(string.match(fields[i + 1], '^=?(%d+)')) }
-    end
-  end
-  table.sort(found, function(a, b) return a[1] < b[1] end)
-  return found
-end
-
--- Fills the holes below every entry that has waited long enough; arms the timer for the next one.
+-- Fills every hole whose time is up: its clock began when the first index above it came. Arms the
+-- timer for the next one.
 local function fill_due_holes()
-  local at, next_fire = s.next, nil
-  for _, entry in ipairs(entries()) do
-    local due_at = entry[2] + policy.gap_ms
-    while at < entry[1] do
+  --- @include "includes/lane_entries"
+  local entries, next_fire, oldest = lane_entries(key, lane), nil, math.huge
+  for i = #entries, 1, -1 do
+    oldest = math.min(oldest, entries[i][2])
+    local at = i > 1 and entries[i - 1][1] + 1 or s.next
+    while at < entries[i][1] do
       local after = lane_skip(s.skip, at)
-      if not after and due_at <= now then
-        redis.call('HSET', key, prefix .. at, '=' .. entry[2] .. ' ' .. missing(at))
+      if not after and oldest + policy.gap_ms <= now then
+        redis.call('HSET', key, prefix .. at, '=' .. oldest .. ' ' .. missing(at))
       elseif not after then
-        next_fire = math.min(next_fire or due_at, due_at)
+        next_fire = math.min(next_fire or math.huge, oldest + policy.gap_ms)
       end
       at = after or at + 1
     end
-    at = entry[1] + 1
   end
   if next_fire then
     redis.call('ZADD', DUE, next_fire, timer)
@@ -65,8 +54,8 @@ if index < 0 then
 else
   local spec = { session = session, lane = lane, index = index, unwanted_from = tonumber(ARGV[6]) }
   local found = redis.call('HMGET', key, 'next:' .. lane, prefix .. index, prefix .. (index - 1),
-    'lanes')
-  local refused = lane_refuses(key, spec, tonumber(found[1] or 0), found[2], FILL_AHEAD_MAX)
+    'lanes', 'skip:' .. lane)
+  local refused = lane_refuses(key, spec, tonumber(found[1] or 0), found[5], found[2], FILL_AHEAD_MAX)
   if refused == Reply.IN_FLIGHT_LIMIT then refused = Reply.INDEX_AHEAD end
   if refused then return { refused } end
   local order = found[1] and {} or { 'lanes', (found[4] or '') .. lane .. ' ' }

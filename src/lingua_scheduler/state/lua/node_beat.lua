@@ -23,11 +23,14 @@ local status, good, bad = known[2], tonumber(known[4]), known[5] .. (beat.good a
 bad = string.sub(bad, -policy.bad_beats_window)
 good = beat.good and good + 1 or 0
 local _, failures = string.gsub(bad, '1', '')
-if status == 'offline' then status, good = 'registering', beat.good and 1 or 0 end
+local registered_at = tonumber(known[7])
+if status == 'offline' then
+  status, good, registered_at = 'registering', beat.good and 1 or 0, now
+end
 if status == 'registering' then
   if good >= policy.good_beats then
     status, bad = 'ready', ''
-  elseif now - tonumber(known[7]) >= policy.warmup_ms then
+  elseif now - registered_at >= policy.warmup_ms then
     status = 'degraded'
   end
 elseif status == 'degraded' and beat.good then
@@ -61,6 +64,7 @@ end
 
 local can = ARGV[6] ~= '' and ARGV[6] or redis.call('HGET', key, 'can')
 redis.call('HSET', key, 'status', status, 'good', good, 'bad', bad, 'beat_at', now,
+  'registered_at', registered_at,
   'over', beat.over and 1 or 0, 'block', node_block(status, known[11] == '1', beat.over),
   'extra', extra, 'acks', (beat.acks or known[9] == '1') and 1 or 0,
   'missing', ',' .. table.concat(missing, ',') .. ',', 'can', can)

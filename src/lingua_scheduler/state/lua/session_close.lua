@@ -10,6 +10,7 @@
 --- @include "includes/cell"
 --- @include "includes/finish"
 --- @include "includes/serve_waiting"
+--- @include "includes/lane_entries"
 local policy, session = cmsgpack.unpack(ARGV[2]), ARGV[3]
 local key, timer = BASE .. 'session:' .. session, 's|' .. session
 local found = redis.call('HMGET', key, 'epoch', 'closed', 'lanes')
@@ -38,17 +39,18 @@ local out, freed, placed, cancelled, nodes, order = {}, {}, {}, {}, {}, {}
 
 -- What waits behind a hole must not be lost with the session: every hole gets its outcome now.
 for lane in string.gmatch(found[3] or '', '[^ ]+') do
-  local s, prefix, last = session_read(session, lane, 0), 'at:' .. lane .. ':', -1
-  for i = 1, #fields, 2 do
-    if string.sub(fields[i], 1, #prefix) == prefix then
-      last = math.max(last, tonumber(string.sub(fields[i], #prefix + 1)))
+  local s, prefix = session_read(session, lane, 0), 'at:' .. lane .. ':'
+  local at = s.next
+  for _, entry in ipairs(lane_entries(key, lane)) do
+    while at < entry[1] do
+      local after = lane_skip(s.skip, at)
+      if not after then
+        redis.call('HSET', key, prefix .. at, '=' .. now .. ' missing ' .. at .. ' ' .. lane
+          .. ' - 0 ' .. ARGV[4] .. '\n')
+      end
+      at = after or at + 1
     end
-  end
-  for index = s.next, last do
-    if redis.call('HEXISTS', key, prefix .. index) == 0 and not lane_skip(s.skip, index) then
-      redis.call('HSET', key, prefix .. index, '=' .. now .. ' missing ' .. index .. ' ' .. lane
-        .. ' - 0 ' .. ARGV[4] .. '\n')
-    end
+    at = entry[1] + 1
   end
   local from, done = s.next, {}
   lane_walk(session, lane, s, policy.binding_ms, out, done)

@@ -2,7 +2,6 @@
 --- @include "includes/demand_rules"
 
 local function demand_compute(demand)
-  local POOLS_MAX = 128
   local rules, fits, furthest = demand_rules(), {}, 0
   local want, pools = rules.parts(demand), redis.call('HGETALL', BASE .. 'pools')
   for i = 1, #pools, 2 do
@@ -19,7 +18,7 @@ local function demand_compute(demand)
     return a[2] < b[2]
   end)
   local text, breadth = {}, nil
-  for i = 1, math.min(#fits, POOLS_MAX) do
+  for i = 1, #fits do
     text[i] = (fits[i][1] == breadth and ',' or ';') .. fits[i][2]
     breadth = fits[i][1]
   end

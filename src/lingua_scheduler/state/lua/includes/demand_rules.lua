@@ -19,17 +19,32 @@ local function demand_rules()
     return true
   end
 
+  -- Who knows `en` knows `en-us`.
+  local function understands(set, language)
+    return set[language] or set[string.match(language, '^[^-]+')] or false
+  end
+
+  local function speaks_all(set, wanted)
+    for language in string.gmatch(wanted, '[^,]+') do
+      if not understands(set, language) then return false end
+    end
+    return true
+  end
+
   local function serves_direction(can, source, target)
     if can.any then return true end
     if can.pairs then
       for _, pair in ipairs(can.pairs) do
         local from, to = string.match(pair, '^(.-)>(.*)$')
-        if (source == '*' or from == source) and (target == '' or to == target) then return true end
+        if (source == '*' or understands({ [from] = true }, source))
+          and (target == '' or understands({ [to] = true }, target)) then
+          return true
+        end
       end
       return false
     end
-    if source ~= '*' and can.src and not set_of(can.src)[source] then return false end
-    return target == '' or not can.tgt or set_of(can.tgt)[target] or false
+    if source ~= '*' and can.src and not understands(set_of(can.src), source) then return false end
+    return target == '' or not can.tgt or understands(set_of(can.tgt), target)
   end
 
   function rules.parts(demand)
@@ -44,7 +59,7 @@ local function demand_rules()
       local source, target = string.match(direction, '^(.-)>(.*)$')
       if not serves_direction(can, source, target) then return 1 end
     end
-    if can.tts and not has_all(set_of(can.tts), want[4]) then return 2 end
+    if can.tts and not speaks_all(set_of(can.tts), want[4]) then return 2 end
     if not has_all(set_of(can.services), want[2]) then return 3 end
     if not has_all(set_of(can.features), want[3]) then return 4 end
     if paired then return nil end

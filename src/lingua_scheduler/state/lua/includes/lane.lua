@@ -32,19 +32,19 @@ local function lane_put(key, spec, next_index, before, value, fields, gap_ms)
 end
 
 -- May spec.index enter? Returns nil, or the refusal. Reads only.
-local function lane_refuses(key, spec, next_index, present, window)
+local function lane_refuses(key, spec, next_index, skip, present, window)
   local index, reach = spec.index, spec.index
   if index < next_index then return Reply.INDEX_RELEASED end
   if spec.unwanted_from >= 0 and spec.unwanted_from < index then reach = spec.unwanted_from end
   if reach >= next_index + window then return Reply.IN_FLIGHT_LIMIT end
   if present then return Reply.INDEX_TAKEN end
+  for from, to in string.gmatch(skip or '', '(%d+):(%d+),') do
+    if index >= tonumber(from) and index < tonumber(to) then return Reply.INDEX_RELEASED end
+  end
   if reach == index then return nil end
-  local prefix = 'at:' .. spec.lane .. ':'
-  for _, field in ipairs(redis.call('HKEYS', key)) do
-    if string.sub(field, 1, #prefix) == prefix then
-      local at = tonumber(string.sub(field, #prefix + 1))
-      if at >= reach and at < index then return Reply.INDEX_TAKEN end
-    end
+  --- @include "includes/lane_entries"
+  for _, entry in ipairs(lane_entries(key, spec.lane)) do
+    if entry[1] >= reach and entry[1] < index then return Reply.INDEX_TAKEN end
   end
   return nil
 end

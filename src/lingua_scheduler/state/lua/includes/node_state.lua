@@ -4,9 +4,9 @@
 -- The band that keeps a node from new work, whatever its load: 0 when none does.
 local function node_block(status, drain, over)
   if status == 'offline' then return OFFLINE end
-  if drain then return 4000000 end
-  if status ~= 'ready' then return 3000000 end
-  return over and 2000000 or 0
+  if drain then return 5000000000 end
+  if status ~= 'ready' then return 4000000000 end
+  return over and 3000000000 or 0
 end
 
 -- Where the node's next timer stands: silence, a mark that ends, or leases that must be moved.

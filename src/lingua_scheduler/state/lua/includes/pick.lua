@@ -25,7 +25,7 @@ end
 local function pick(pools, skip, skips, tie)
   for group in string.gmatch(pools, ';([^;#]+)') do
     local count = (#group + 1) / POOL_WIDTH
-    local first, best, best_score, seen = math.floor(tie * count), nil, FULL, 0
+    local first, best, best_score, seen = math.floor(tie * count / TIES), nil, FULL, 0
     for i = 0, count - 1 do
       local at = ((first + i) % count) * POOL_WIDTH
       local node, score = pool_top(string.sub(group, at + 1, at + POOL_WIDTH - 1), skip, skips)
@@ -44,8 +44,9 @@ end
 local function refusal(pools)
   local POOLS_EXPLAINED_MAX = 16
   local BANDS = {
-    { 'status_not_ready', 3000000, OFFLINE }, { 'offline', OFFLINE, OFFLINE + 1 },
-    { 'capacity_exceeded', FULL, 2000000 }, { 'resource_threshold_exceeded', 2000000, 3000000 },
+    { 'status_not_ready', 4000000000, OFFLINE }, { 'offline', OFFLINE, OFFLINE + 1 },
+    { 'capacity_exceeded', FULL, 3000000000 },
+    { 'resource_threshold_exceeded', 3000000000, 4000000000 },
   }
   if string.sub(pools, 1, 1) ~= ';' then
     local label = string.sub(pools, 2)
@@ -58,12 +59,13 @@ local function refusal(pools)
   local counts, online, seen = { 0, 0, 0, 0 }, 0, 0
   for pool in string.gmatch(string.match(pools, '^[^#]+'), '%x+') do
     local key = BASE .. 'pool:' .. pool
-    for i, band in ipairs(BANDS) do
-      counts[i] = counts[i] + redis.call('ZCOUNT', key, band[2], '(' .. band[3])
+    seen = seen + 1
+    if seen <= POOLS_EXPLAINED_MAX then
+      for i, band in ipairs(BANDS) do
+        counts[i] = counts[i] + redis.call('ZCOUNT', key, band[2], '(' .. band[3])
+      end
     end
     online = online + redis.call('ZCOUNT', key, '-inf', '(' .. OFFLINE)
-    seen = seen + 1
-    if seen == POOLS_EXPLAINED_MAX then break end
   end
   if online == 0 then return Reply.EMPTY_POOL, 'offline' end
   local label, most = 'excluded', 0

@@ -42,9 +42,10 @@ end
 -- Picks, for once leaving out the node this session's last job went to.
 local function pick_apart(spec, pools, skip, skips, tie, spread_ms)
   local last = redis.call('HMGET', BASE .. 'session:' .. spec.session, 'last_node', 'last_node_at')
-  if not last[1] or skip[last[1]] or now - last[2] >= spread_ms then return nil end
-  local apart = { [last[1]] = '*' }
+  if not last[1] or now - last[2] >= spread_ms then return nil end
+  local apart = {}
   for node, boot in pairs(skip) do apart[node] = boot end
+  apart[last[1]] = '*'
   return pick(pools, apart, skips + 1, tie)
 end
 
