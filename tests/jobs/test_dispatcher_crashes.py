@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.deployment import Crashed, Deployment, scenario
+from jobs.deployment import TO_SPANISH, Crashed, Deployment, scenario
 from lingua_scheduler.state.records import Lease
 from lingua_scheduler.state.reply import Reply
 
@@ -234,6 +234,17 @@ async def test_a_crash_while_closing_a_session_leaves_its_slots_to_the_sweep(
     assert await speaker.told() == [(0, "cancelled", "left"), (1, "cancelled", "left")]
 
 
+@scenario()
+async def test_a_reservation_repeated_after_a_lost_answer_is_the_same_slot(d: Deployment) -> None:
+    home, other, _ = d.cells.all
+    for _ in range(3):
+        await d.ready_node(other)
+    lease = Lease("job-00000000000000000000000000000000", 1, home.name)
+    first = await d.store.lease_reserve(other, lease, TO_SPANISH)
+    assert first == await d.store.lease_reserve(other, lease, TO_SPANISH)
+    assert await d.leased() == {(first.node, lease.member)}
+
+
 # A slow instance: its reservation lapses before it goes on.
 
 
@@ -255,6 +266,22 @@ async def test_a_reservation_that_lapsed_is_taken_again_while_the_node_has_room(
     until = placement.ends_at_ms + d.policy.lease_grace_ms
     assert list((await d.leases(other))[node].values()) == [until]
     await speaker.settle(placement)
+
+
+@scenario()
+async def test_a_slot_confirmed_just_as_its_reservation_is_swept_is_kept(d: Deployment) -> None:
+    home, other, _ = d.cells.all
+    node = await d.ready_node(other)
+    speaker = await d.speaker(home)
+    d.store.crash_before("lease_confirm")
+    with pytest.raises(Crashed):
+        await speaker.submit(0)
+    lease, until = Lease(speaker.job(0), 1, home.name), d.now_ms + d.policy.attempt_ms
+    d.advance(d.policy.reserve_ms)
+    d.store.before("lease_release", lambda: d.store.lease_confirm(other, node, lease, until))
+    await d.sweeper.sweep(other)
+    assert await d.leases(other) == {node: {lease.member: until}}
+    await d.dispatcher.settle(home, lease.job, 1, node, kind="completed")
 
 
 @scenario()

@@ -744,8 +744,17 @@ def examples(steps: int) -> settings:
     )
 
 
-def steps_wanted(default: int) -> int:
-    return int(os.environ.get("LINGUA_MODEL_STEPS", default))
+def steps_wanted() -> int:
+    """Steps to aim at on one server; Hypothesis ends some runs early."""
+    return int(os.environ.get("LINGUA_MODEL_STEPS", "16000"))
+
+
+# A run in which these did not happen has not been where the danger is.
+SOMETIMES = frozenset(
+    {"PLACED", "QUEUED", "SETTLED", "DUPLICATE", "STALE_ATTEMPT", "NODE_MISMATCH", "FENCED"}
+    | {"JOB_ENDED", "IN_FLIGHT_LIMIT", "DEFERRED", "EPOCH_CHANGED", "NO_POOL_FOR_LANG_PAIR"}
+)
+SOMETIMES_ELSEWHERE = frozenset({"PARKED", "RESERVED", "PLACED", "STALE_ATTEMPT", "SETTLED"})
 
 
 @contextlib.contextmanager
@@ -767,10 +776,11 @@ def play(connection, loop, cells: int, steps: int) -> World:
 def test_one_cell_on_one_server_does_what_the_twin_does(tmp_path) -> None:
     with servers.start_server(tmp_path) as server, loop_of_its_own() as loop:
         connection = loop.run_until_complete(SingleConnection.open(server.address, LinkOptions()))
-        world = play(connection, loop, 1, steps_wanted(8000))
+        world = play(connection, loop, 1, steps_wanted())
         loop.run_until_complete(connection.close())
     print(f"\n{world.steps} steps on one server: {dict(world.replies)}")
-    assert world.steps >= steps_wanted(8000) // 2
+    assert world.steps >= steps_wanted() // 2
+    assert SOMETIMES <= world.replies.keys()
 
 
 def test_three_cells_on_a_cluster_do_what_the_twin_does(tmp_path) -> None:
@@ -778,7 +788,8 @@ def test_three_cells_on_a_cluster_do_what_the_twin_does(tmp_path) -> None:
         connection = loop.run_until_complete(
             ClusterConnection.open(cluster.addresses, LinkOptions())
         )
-        world = play(connection, loop, 3, steps_wanted(8000) // 2)
+        world = play(connection, loop, 3, steps_wanted() // 2)
         loop.run_until_complete(connection.close())
     print(f"\n{world.steps} steps on a cluster: {dict(world.replies)}")
-    assert world.steps >= steps_wanted(8000) // 4
+    assert world.steps >= steps_wanted() // 4
+    assert SOMETIMES_ELSEWHERE <= world.replies.keys()

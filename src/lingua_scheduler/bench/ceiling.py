@@ -57,7 +57,7 @@ redis.call('HGET', {demands}, '@DEMAND@')
 redis.call('ZRANGE', {pool:<pool>}, 0, 0, 'WITHSCORES')
 redis.call('ZRANGE', {pool:<second>}, 0, 0, 'WITHSCORES')
 redis.call('HMGET', {node:<node>}, 'block', 'max', 'extra', 'pool', 'boot', 'acks', 'instance')
-redis.call('ZCOUNT', {leases:<node>}, '(@NOW_MS@', '+inf')
+redis.call('ZCOUNT', {leases:<node>}, @NOW_MS@, '+inf')
 redis.call('ZADD', {leases:<node>}, @END_MS@, <job> .. '|1')
 redis.call('ZADD', {pool:<pool>}, '16252928', <node>)
 redis.call('HSET', {job:<job>}, 'state', 'CREATED', 'attempt', 1, 'node', <node>, 'cell', 'c0',
@@ -69,11 +69,10 @@ return 1
 """
 SETTLE = """
 redis.call('TIME')
-redis.call('HMGET', {job:<job>}, 'state', 'attempt', 'node', 'cell', 'boot', 'acks', 'ends_at',
-  'due_at', 'tried', 'seq', 'spec')
+redis.call('HMGET', {job:<job>}, 'state', 'attempt', 'node', 'cell', 'spec')
 redis.call('ZREM', {leases:<node>}, <job> .. '|1')
 redis.call('HMGET', {node:<node>}, 'block', 'max', 'extra', 'pool', 'boot', 'acks', 'instance')
-redis.call('ZCOUNT', {leases:<node>}, '(@NOW_MS@', '+inf')
+redis.call('ZCOUNT', {leases:<node>}, @NOW_MS@, '+inf')
 redis.call('ZADD', {pool:<pool>}, '524288', <node>)
 redis.call('HMGET', {session:<session>}, 'epoch', 'owner', 'seq', 'next:es', 'skip:es', 'at:es:2')
 redis.call('RPUSH', {outbox:<session>}, 'completed 1 es ' .. <job> .. ' 1 -\\n' .. <payload>)

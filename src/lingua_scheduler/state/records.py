@@ -21,7 +21,7 @@ INDEX_MAX = 1 << 40
 LANE = re.compile(r"[A-Za-z0-9~_-]{1,64}")
 
 
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the store must know of a job to place it, order it and move it."""
 
     session: str

@@ -53,6 +53,7 @@ class Store:
         self._jobs_policy = pack(policy.for_jobs())
         self._fleet_policy = pack(policy)
         self._claim_ms = policy.claim_ms
+        self._binding_ms = policy.binding_ms
         # 0 asks the server; only model tests set it.
         self.now_ms = 0
 
@@ -112,6 +113,7 @@ class Store:
             kind,
             reason_word(reason),
             payload,
+            self._binding_ms,
         )
         return read_settled(raw)
 

@@ -9,6 +9,6 @@ local rows = {}
 for i, job in ipairs(redis.call('ZRANGE', BASE .. 'pending', 0, ARGV[2] - 1)) do
   local f = redis.call('HMGET', BASE .. 'job:' .. job, 'spec', 'attempt', 'tried')
   local spec = cmsgpack.unpack(f[1])
-  rows[i] = { job, tonumber(f[2]), spec.demand, spec.preferred, f[3] or '' }
+  rows[i] = { job, tonumber(f[2]), spec.demand, spec.preferred or '', f[3] or '' }
 end
 return { Reply.OK, rows }

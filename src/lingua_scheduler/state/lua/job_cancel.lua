@@ -16,7 +16,7 @@ if not record then return { Reply.NO_JOB } end
 if record.ended then return { Reply.JOB_ENDED } end
 local out, freed, placed = {}, {}, {}
 local n = job_unhold(job, record, freed)
-local s = job_finish(job, record, 'cancelled', ARGV[4], '', policy, out)
+local s = job_finish(job, record, 'cancelled', ARGV[4], '', policy.binding_ms, out)
 if n and n[4] then serve_waiting(record.node, n[4], policy, placed) end
 return { Reply.SETTLED, s.epoch, s.owner, s.session, out, freed, placed,
-  record.attempt, record.cell, record.node }
+  record.attempt, record.cell or '', record.node }

@@ -16,7 +16,8 @@ local record = job_read(job)
 if not record then return { Reply.NO_JOB } end
 if record.ended then return { Reply.JOB_ENDED } end
 if record.attempt == attempt and record.node == node and record.cell == cell then
-  return { Reply.PLACED, { job, attempt, node, cell, instance, 0, record.ends_at } }
+  return { Reply.PLACED, { job, attempt, node, cell, instance, 0,
+    tonumber(redis.call('HGET', BASE .. 'job:' .. job, 'ends_at')) } }
 end
 if record.node ~= '' or record.attempt + 1 ~= attempt then
   return { Reply.STALE_ATTEMPT, record.attempt }

@@ -33,13 +33,15 @@ if node ~= '' and node ~= record.node then
   return { Reply.NODE_MISMATCH, record.node }
 end
 local held, spec = record.node ~= '', record.spec
+local f = redis.call('HMGET', job_key, 'boot', 'acks', 'ends_at', 'due_at', 'tried')
+local boot, acks, ends_at, due_at, tried = f[1], f[2], tonumber(f[3] or 0), tonumber(f[4]), f[5] or ''
 if not held and reason ~= 'deadline' then return { Reply.STALE_ATTEMPT, record.attempt } end
 if reason == 'deadline' then
-  if record.due_at > now then
-    redis.call('ZADD', DUE, record.due_at, 'j|' .. job)
-    return { Reply.NOT_DUE, record.due_at }
+  if due_at > now then
+    redis.call('ZADD', DUE, due_at, 'j|' .. job)
+    return { Reply.NOT_DUE, due_at }
   end
-  reason = record.due_at < record.ends_at and 'no_ack' or 'timeout'
+  reason = due_at < ends_at and 'no_ack' or 'timeout'
   if not held then reason = 'pending_timeout' end
 end
 
@@ -56,9 +58,9 @@ local function keeps_slot()
   return lease_take(record.node, member, lease_expiry(policy), job_tie(job)) ~= nil
 end
 
-if reason == 'timeout' and spec.is_slice and record.acks == '0' and turn_affinity(spec)
+if reason == 'timeout' and spec.is_slice and acks == '0' and turn_affinity(spec)
   and keeps_slot() then
-  local due_at = now + policy.attempt_ms
+  due_at = now + policy.attempt_ms
   redis.call('HSET', job_key, 'due_at', due_at, 'ends_at', due_at)
   redis.call('ZADD', DUE, due_at, 'j|' .. job)
   return { Reply.DEFERRED, record.cell, record.node, due_at, attempt }
@@ -70,15 +72,15 @@ local kind = held and attempt >= policy.attempts_max and 'failed'
   or not held and redis.call('ZSCORE', BASE .. 'pending', job) and 'expired'
 local reply
 if kind then
-  local s = job_finish(job, record, kind, reason, '', policy, out)
+  local s = job_finish(job, record, kind, reason, '', policy.binding_ms, out)
   reply = { Reply.SETTLED, s.epoch, s.owner, s.session, out }
 else
-  local tried = record.tried .. (held and record.node .. '@' .. record.boot .. ',' or '')
+  if held then tried = tried .. record.node .. '@' .. boot .. ',' end
   local placement, code, label = place(job, spec, attempt + 1, tried, policy, { 'tried', tried })
   if placement then
     reply = { Reply.PLACED, placement }
   else
-    local due_at = now + (park and policy.reserve_ms or policy.pending_ms)
+    due_at = now + (park and policy.reserve_ms or policy.pending_ms)
     redis.call('HSET', job_key, 'state', 'CREATED', 'node', '', 'tried', tried, 'due_at', due_at)
     redis.call('ZADD', DUE, due_at, 'j|' .. job)
     if not park then queue_add(job, spec.demand, due_at) end
@@ -93,7 +95,7 @@ reply[#reply + 1] = record.node
 if reply[1] == Reply.QUEUED or reply[1] == Reply.PARKED then
   reply[#reply + 1] = attempt
   reply[#reply + 1] = spec.demand
-  reply[#reply + 1] = spec.preferred
-  reply[#reply + 1] = redis.call('HGET', job_key, 'tried')
+  reply[#reply + 1] = spec.preferred or ''
+  reply[#reply + 1] = tried
 end
 return reply

@@ -18,7 +18,8 @@ if not record then return { Reply.NO_JOB } end
 if record.ended then return { Reply.JOB_ENDED } end
 if record.node ~= '' then return { Reply.HELD, record.attempt, record.node, record.cell } end
 local spec = record.spec
-local placement, code, label = place(job, spec, record.attempt + 1, record.tried, policy, {})
+local tried = redis.call('HGET', BASE .. 'job:' .. job, 'tried') or ''
+local placement, code, label = place(job, spec, record.attempt + 1, tried, policy, {})
 if placement then
   queue_remove(job, spec.demand)
   return { Reply.PLACED, placement }
@@ -33,7 +34,7 @@ end
 local unserved = code == Reply.NO_POOL_FOR_LANG_PAIR and policy.refuse_unserved_pairs
 if record.attempt == 0 and (unserved or queue_full(spec.demand, policy.pending_jobs_max)) then
   local reason, out = unserved and 'no_pool_for_lang_pair' or 'queue_full', {}
-  local s = job_finish(job, record, 'failed', reason, '', policy, out)
+  local s = job_finish(job, record, 'failed', reason, '', policy.binding_ms, out)
   return { Reply.SETTLED, s.epoch, s.owner, s.session, out }
 end
 local due_at = now + policy.pending_ms

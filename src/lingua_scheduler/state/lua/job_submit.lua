@@ -21,9 +21,9 @@ if known then
 end
 local policy, spec, park = cmsgpack.unpack(ARGV[2]), cmsgpack.unpack(ARGV[4]), ARGV[7]
 local lane, session_key = spec.lane, BASE .. 'session:' .. spec.session
-local at = 'at:' .. lane .. ':'
+local at = 'at:' .. lane .. ':' .. spec.index
 local s = redis.call('HMGET', session_key, 'epoch', 'closed', 'seq', 'trimmed', 'next:' .. lane,
-  at .. spec.index, at .. (spec.index - 1), 'skip:' .. lane)
+  at, 'at:' .. lane .. ':' .. (spec.index - 1), 'skip:' .. lane)
 if not s[1] then return { Reply.NO_SESSION, 'no_session' } end
 if s[2] then return { Reply.SESSION_CLOSED, 'session_closed' } end
 local next_index = tonumber(s[5])
@@ -55,11 +55,11 @@ if not placement then
   redis.call('ZADD', DUE, due_at, 'j|' .. job)
   if not parked then queue_add(job, spec.demand, due_at) end
 end
-local order = {}
+local order = { at, now .. ' ' .. job }
 if not next_index then
-  order[1], order[2] = 'lanes', (redis.call('HGET', session_key, 'lanes') or '') .. lane .. ' '
+  order[3], order[4] = 'lanes', (redis.call('HGET', session_key, 'lanes') or '') .. lane .. ' '
 end
-lane_put(session_key, spec, next_index, s[7], now .. ' ' .. job, order, policy.gap_ms)
+lane_put(session_key, spec, next_index, s[7], order, policy.gap_ms)
 if ARGV[6] ~= '' then
   local audio_key = BASE .. 'audio:' .. spec.session .. '|' .. spec.index
   redis.call('HSET', audio_key, 'audio', ARGV[6], job, '')

@@ -9,6 +9,7 @@
 --- @include "includes/cell"
 --- @include "includes/lane"
 --- @include "includes/release"
+--- @include "includes/lane_walk"
 local FILL_AHEAD_MAX = 256
 local policy, session, lane = cmsgpack.unpack(ARGV[2]), ARGV[3], ARGV[4]
 local index, reason = tonumber(ARGV[5]), ARGV[7]
@@ -58,9 +59,9 @@ else
   local refused = lane_refuses(key, spec, tonumber(found[1] or 0), found[5], found[2], FILL_AHEAD_MAX)
   if refused == Reply.IN_FLIGHT_LIMIT then refused = Reply.INDEX_AHEAD end
   if refused then return { refused } end
-  local order = found[1] and {} or { 'lanes', (found[4] or '') .. lane .. ' ' }
-  lane_put(key, spec, tonumber(found[1]), found[3], '=' .. now .. ' ' .. missing(index), order,
-    policy.gap_ms)
+  local order = { prefix .. index, '=' .. now .. ' ' .. missing(index) }
+  if not found[1] then order[3], order[4] = 'lanes', (found[4] or '') .. lane .. ' ' end
+  lane_put(key, spec, tonumber(found[1]), found[3], order, policy.gap_ms)
   s = session_read(session, lane, index)
 end
 local out, done, from = {}, {}, s.next

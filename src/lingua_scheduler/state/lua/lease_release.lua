@@ -6,7 +6,7 @@
 -- Writes: leases, pool, reserved, due; the waiting job that takes the slot
 -- Cost: O(log n)
 --- @include "includes/cell"
---- @include "includes/lease"
+--- @include "includes/lease_free"
 --- @include "includes/serve_waiting"
 local policy, node, member = cmsgpack.unpack(ARGV[2]), ARGV[3], ARGV[4]
 local expires_at = tonumber(redis.call('ZSCORE', BASE .. 'leases:' .. node, member) or 0)

@@ -8,6 +8,7 @@
 -- Cost: O(log n)
 --- @include "includes/cell"
 --- @include "includes/place"
+--- @include "includes/take_named"
 local policy, job, attempt = cmsgpack.unpack(ARGV[2]), ARGV[3], ARGV[4]
 local home, demand, only = ARGV[5], ARGV[6], ARGV[7]
 local member = job .. '|' .. attempt .. '|' .. home

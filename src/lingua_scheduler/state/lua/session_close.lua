@@ -11,6 +11,7 @@
 --- @include "includes/finish"
 --- @include "includes/serve_waiting"
 --- @include "includes/lane_entries"
+--- @include "includes/lane_walk"
 local policy, session = cmsgpack.unpack(ARGV[2]), ARGV[3]
 local key, timer = BASE .. 'session:' .. session, 's|' .. session
 local found = redis.call('HMGET', key, 'epoch', 'closed', 'lanes')
@@ -65,8 +66,8 @@ for _, entry in ipairs(live) do
     nodes[record.node] = n[4]
     order[#order + 1] = record.node
   end
-  job_finish(job, record, 'cancelled', ARGV[4], '', policy, out)
-  cancelled[#cancelled + 1] = { job, record.attempt, record.cell, record.node }
+  job_finish(job, record, 'cancelled', ARGV[4], '', policy.binding_ms, out)
+  cancelled[#cancelled + 1] = { job, record.attempt, record.cell or '', record.node }
 end
 local s = session_read(session, '', 0)
 if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end

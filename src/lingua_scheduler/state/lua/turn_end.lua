@@ -13,7 +13,7 @@ local found = redis.call('HMGET', key, 'epoch', 'owner', 'lanes')
 if not found[1] then return { Reply.NO_SESSION } end
 local out, freed, forget = {}, {}, { 'turn:' .. turn }
 for lane in string.gmatch(found[3] or '', '[^ ]+') do
-  slices_end(session, lane, turn, nil, math.huge, policy, out, freed)
+  slices_end(session, lane, turn, nil, math.huge, policy.binding_ms, out, freed)
   forget[#forget + 1] = 'turn:' .. turn .. '/' .. lane
 end
 redis.call('HDEL', key, unpack(forget))

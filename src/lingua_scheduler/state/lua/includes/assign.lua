@@ -2,7 +2,7 @@
 
 -- The node the turn's earlier jobs went to, as `cell/node`: this language's own, else the turn's.
 local function turn_affinity(spec)
-  if spec.turn == '' then return nil end
+  if not spec.turn then return nil end
   local found = redis.call('HMGET', BASE .. 'session:' .. spec.session,
     'turn:' .. spec.turn .. '/' .. spec.lane, 'turn:' .. spec.turn)
   return found[1] or found[2] or nil
@@ -12,7 +12,7 @@ end
 local function assign(job, spec, attempt, cell, node, n, policy, fields)
   local ends_at, moved = now + policy.attempt_ms, 0
   local due_at = n[6] == '1' and now + policy.ack_ms or ends_at
-  if spec.turn ~= '' then
+  if spec.turn then
     local affinity, holder = turn_affinity(spec), cell .. '/' .. node
     moved = affinity and affinity ~= holder and 1 or 0
     if affinity ~= holder then

@@ -6,10 +6,10 @@
 -- payload. Twin: session/ordering.py.
 
 -- Writes `value` at spec.index, declares the range before it that nobody wanted, and arms the
--- lane's gap timer when the index before it is unknown. `before`: the value at the index before.
-local function lane_put(key, spec, next_index, before, value, fields, gap_ms)
-  local lane, index, unwanted = spec.lane, spec.index, spec.unwanted_from
-  fields[#fields + 1], fields[#fields + 2] = 'at:' .. lane .. ':' .. index, value
+-- lane's gap timer when the index before it is unknown. `before`: the value at the index before;
+-- `fields`: what is written with it, first of all the entry itself.
+local function lane_put(key, spec, next_index, before, fields, gap_ms)
+  local lane, index, unwanted = spec.lane, spec.index, spec.unwanted_from or -1
   local known = next_index or 0
   if unwanted >= 0 and unwanted < index then
     if unwanted <= known then
@@ -35,11 +35,14 @@ end
 local function lane_refuses(key, spec, next_index, skip, present, window)
   local index, reach = spec.index, spec.index
   if index < next_index then return Reply.INDEX_RELEASED end
-  if spec.unwanted_from >= 0 and spec.unwanted_from < index then reach = spec.unwanted_from end
+  if spec.unwanted_from and spec.unwanted_from >= 0 and spec.unwanted_from < index then
+    reach = spec.unwanted_from
+  end
   if reach >= next_index + window then return Reply.IN_FLIGHT_LIMIT end
   if present then return Reply.INDEX_TAKEN end
-  for from, to in string.gmatch(skip or '', '(%d+):(%d+),') do
-    if index >= tonumber(from) and index < tonumber(to) then return Reply.INDEX_RELEASED end
+  if skip then
+    --- @include "includes/lane_skip"
+    if lane_skip(skip, index) then return Reply.INDEX_RELEASED end
   end
   if reach == index then return nil end
   --- @include "includes/lane_entries"

@@ -12,13 +12,3 @@ local function lease_take(node, member, expires_at, tie)
   redis.call('ZADD', BASE .. 'pool:' .. n[4], node_score(n, leased + 1, tie), node)
   return n
 end
-
--- Frees a slot; returns the node's fields if there was one to free.
-local function lease_free(node, member, tie)
-  if redis.call('ZREM', BASE .. 'leases:' .. node, member) == 0 then return nil end
-  local n = node_read(node)
-  if n[1] then
-    redis.call('ZADD', BASE .. 'pool:' .. n[4], node_score(n, leased_count(node), tie), node)
-  end
-  return n
-end

@@ -19,7 +19,7 @@ local function node_score(n, leased, tie)
 end
 
 local function leased_count(node)
-  return redis.call('ZCOUNT', BASE .. 'leases:' .. node, '(' .. now, '+inf')
+  return redis.call('ZCOUNT', BASE .. 'leases:' .. node, now + 1, '+inf')
 end
 
 -- A job's own share of chance, stable for the job: the tie-break and where its search starts.

@@ -6,6 +6,7 @@
 
 local function tried_boots(tried)
   local skip, count = {}, 0
+  if tried == '' then return skip, count end
   for node, boot in string.gmatch(tried, '([^@,]+)@([^,]*)') do
     if not skip[node] then count = count + 1 end
     skip[node] = boot
@@ -17,24 +18,16 @@ local function lease_expiry(policy)
   return now + policy.attempt_ms + policy.lease_grace_ms
 end
 
--- Takes a slot of this very node if it may do the work and was not tried.
-local function take_named(node, demand, pools, skip, member, expires_at, tie)
-  --- @include "includes/demand_admits"
-  if skipped(skip, node) then return nil end
-  local pool = redis.call('HGET', BASE .. 'node:' .. node, 'pool')
-  if not pool or not demand_admits(demand, pools, node, pool) then return nil end
-  return lease_take(node, member, expires_at, tie)
-end
-
 -- The turn's node if it is in this cell, else the preferred one.
 local function take_wanted(spec, pools, skip, member, expires_at, tie)
+  --- @include "includes/take_named"
   local affinity = turn_affinity(spec)
   local cell, held = string.match(affinity or '', '^(.-)/(.*)$')
   if cell == CELL then
     local n = take_named(held, spec.demand, pools, skip, member, expires_at, tie)
     if n then return n, held end
   end
-  if spec.preferred == '' then return nil end
+  if not spec.preferred then return nil end
   local wanted = spec.preferred
   return take_named(wanted, spec.demand, pools, skip, member, expires_at, tie), wanted
 end
@@ -55,11 +48,11 @@ local function place(job, spec, attempt, tried, policy, fields)
   local skip, skips = tried_boots(tried)
   local pools = demand_pools(spec.demand)
   local n, node
-  if spec.turn ~= '' or spec.preferred ~= '' then
+  if spec.turn or spec.preferred then
     n, node = take_wanted(spec, pools, skip, member, expires_at, tie)
   end
   if not n then
-    node = policy.spread and spec.turn == ''
+    node = policy.spread and not spec.turn
       and pick_apart(spec, pools, skip, skips, tie, policy.spread_ms)
       or pick(pools, skip, skips, tie)
     if not node then return nil, refusal(pools) end

@@ -3,14 +3,15 @@
 -- (or any node, when nil) holds in silence. Bounded by what is on its way.
 --- @include "includes/lane_entries"
 
-local function slices_end(session, lane, turn, node, last, policy, out, freed)
+local function slices_end(session, lane, turn, node, last, binding_ms, out, freed)
   for _, entry in ipairs(lane_entries(BASE .. 'session:' .. session, lane)) do
     local job = entry[1] <= last and string.match(entry[3], '^%d+ (.+)$')
     local record = job and job_read(job)
-    if record and record.spec.is_slice and record.spec.turn == turn
-      and record.acks == '0' and record.node ~= '' and (not node or record.node == node) then
+    if record and record.spec.is_slice and record.spec.turn == turn and record.node ~= ''
+      and (not node or record.node == node)
+      and redis.call('HGET', BASE .. 'job:' .. job, 'acks') == '0' then
       job_unhold(job, record, freed)
-      job_finish(job, record, 'completed_no_text', 'buffered', '', policy, out)
+      job_finish(job, record, 'completed_no_text', 'buffered', '', binding_ms, out)
     end
   end
 end

@@ -1,0 +1,39 @@
+-- Releasing on from an index over what already waits there.
+--- @include "includes/lane_skip"
+
+local function job_released(job, seq, binding_ms)
+  local key = BASE .. 'job:' .. job
+  redis.call('HSET', key, 'state', 'RELEASED', 'seq', seq)
+  redis.call('PEXPIRE', key, binding_ms)
+end
+
+-- Walks on from s.next over what already waits there. `done` collects the fields to drop.
+local function lane_walk(session, lane, s, binding_ms, out, done)
+  local key, prefix, skip = BASE .. 'session:' .. session, 'at:' .. lane .. ':', s.skip
+  while true do
+    local field = prefix .. s.next
+    local value = redis.call('HGET', key, field)
+    if value and string.byte(value) == 61 then
+      local entry = string.match(value, '^=%d+ (.*)$')
+      s.seq = s.seq + 1
+      redis.call('RPUSH', BASE .. 'outbox:' .. session, entry)
+      out[#out + 1], out[#out + 2] = s.seq, entry
+      local job = string.match(entry, '^%S+ %d+ %S+ (%S+)')
+      if job ~= '-' then job_released(job, s.seq, binding_ms) end
+      done[#done + 1] = field
+      s.next = s.next + 1
+    else
+      local after = not value and lane_skip(skip, s.next)
+      if not after then break end
+      skip = string.gsub(skip, '%d+:' .. after .. ',', '', 1)
+      s.next = after
+    end
+  end
+  if skip ~= s.skip then
+    if skip == '' then
+      done[#done + 1] = 'skip:' .. lane
+    else
+      redis.call('HSET', key, 'skip:' .. lane, skip)
+    end
+  end
+end
