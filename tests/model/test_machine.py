@@ -780,7 +780,7 @@ def test_one_cell_on_one_server_does_what_the_twin_does(tmp_path) -> None:
         loop.run_until_complete(connection.close())
     print(f"\n{world.steps} steps on one server: {dict(world.replies)}")
     assert world.steps >= steps_wanted() // 2
-    assert SOMETIMES <= world.replies.keys()
+    assert world.replies.keys() >= SOMETIMES
 
 
 def test_three_cells_on_a_cluster_do_what_the_twin_does(tmp_path) -> None:
@@ -792,4 +792,4 @@ def test_three_cells_on_a_cluster_do_what_the_twin_does(tmp_path) -> None:
         loop.run_until_complete(connection.close())
     print(f"\n{world.steps} steps on a cluster: {dict(world.replies)}")
     assert world.steps >= steps_wanted() // 4
-    assert SOMETIMES_ELSEWHERE <= world.replies.keys()
+    assert world.replies.keys() >= SOMETIMES_ELSEWHERE

@@ -468,7 +468,7 @@ class CellTwin:
             self.finish(job, "expired", reason, released)
             answer = ("SETTLED", released)
         else:
-            answer = self.move(job, park)
+            answer = self.move(job, park, reason)
         return (*answer, freed, self.serve_waiting(local) if local else [], reason, left)
 
     def defer(self, job: str) -> tuple:
@@ -492,12 +492,15 @@ class CellTwin:
         node.leases.pop(member, None)
         return self.take(machine.node, member, expires_at, job_tie(job))
 
-    def move(self, job: str, park: int) -> tuple:
+    def move(self, job: str, park: int, reason: str) -> tuple:
         tracked = self.jobs[job]
         machine = tracked.job
-        if machine.node:
+        affinity = self.affinity(tracked.spec) if park and not machine.node else ""
+        if machine.node and reason != "lease_lapsed":
             machine.tried.append((machine.node, machine.boot))
-        placed = self.place(job, tracked.spec, machine.attempt + 1, machine.tried)
+        placed: object = ("NO_AVAILABLE_NODE", "affinity_elsewhere")
+        if not affinity or affinity.split("/")[0] == self.name:
+            placed = self.place(job, tracked.spec, machine.attempt + 1, machine.tried)
         if not isinstance(placed, tuple):
             return ("PLACED", self.assign_here(job, machine.attempt + 1, str(placed)))
         machine.state, machine.node = CREATED, ""
@@ -715,10 +718,10 @@ class CellTwin:
     def lease_confirm(self, name: str, member: str, expires_at: int) -> str:
         node = self.nodes.get(name)
         timer = f"l|{name}|{member}"
-        held = node.leases.get(member, 0) if node is not None else 0
-        if held > self.now:
+        held = node.leases.get(member) if node is not None else None
+        if held is not None and held > self.now:
             node.leases[member] = expires_at
-        elif not self.take(name, member, expires_at, job_tie(member)):
+        elif held is None or not self.take(name, member, expires_at, job_tie(member)):
             if node is not None:
                 node.leases.pop(member, None)
             self.reserved.pop(member, None)

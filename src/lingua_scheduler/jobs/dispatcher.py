@@ -12,14 +12,16 @@ The caller does that; nothing here knows a socket.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.state.records import Effects, Lease, Submitted, WaitingJob
 from lingua_scheduler.state.reply import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Iterable, Sequence
 
     from lingua_scheduler.jobs.fleet import FleetSnapshot
     from lingua_scheduler.state.keys import Cell, Cells
@@ -36,8 +38,8 @@ if TYPE_CHECKING:
     )
     from lingua_scheduler.state.store import Store
 
-# How many waiting jobs one look offers to other cells.
-OFFER_MAX = 32
+# How many waiting jobs of each demand one look offers to other cells.
+OFFER_MAX = 8
 
 
 @dataclass(slots=True)
@@ -74,6 +76,20 @@ class Work:
         self.stop.extend(other.stop)
 
 
+async def gather_work(steps: Iterable[Awaitable[Work]]) -> Work:
+    """Do independent steps at once; one that meets an unreachable cell takes nothing from others.
+
+    Each such step has a timer that brings it back.
+    """
+    total = Work()
+    for result in await asyncio.gather(*steps, return_exceptions=True):
+        if isinstance(result, Work):
+            total.merge(result)
+        elif not isinstance(result, StoreUnavailable):
+            raise result
+    return total
+
+
 class Dispatcher:
     """Moves jobs through the store on behalf of one instance."""
 
@@ -93,8 +109,8 @@ class Dispatcher:
         answer = await self._store.job_submit(home, job, spec, body, audio=audio, park=park)
         work = Work()
         if answer.reply is Reply.PARKED:
-            waiting = WaitingJob(job, 0, spec.demand, spec.preferred, "")
-            answer = await self._place_parked(home, waiting, answer, work)
+            waiting = WaitingJob(job, 0, spec.demand, spec.preferred, "", answer.affinity)
+            answer = await self._place_parked(home, waiting, answer.label, work)
         if answer.placement is not None:
             work.push.append(answer.placement)
         work.take(answer.effects)
@@ -157,8 +173,7 @@ class Dispatcher:
         if moved.placement is not None:
             work.push.append(moved.placement)
         if moved.reply is Reply.PARKED and moved.waiting is not None:
-            parked = Submitted(Reply.PARKED, code=moved.code, label=moved.label)
-            answer = await self._place_parked(home, moved.waiting, parked, work)
+            answer = await self._place_parked(home, moved.waiting, moved.label, work)
             if answer.placement is not None:
                 work.push.append(answer.placement)
         if moved.reply is Reply.DEFERRED and moved.cell != home.name:
@@ -175,11 +190,7 @@ class Dispatcher:
 
     async def move_leases(self, node: str, leases: Sequence[Lease], reason: str) -> Work:
         """Fail over every lease of a node; a lease whose job has gone on is only given back."""
-        works = await asyncio.gather(*(self._move_lease(node, lease, reason) for lease in leases))
-        total = Work()
-        for work in works:
-            total.merge(work)
-        return total
+        return await gather_work(self._move_lease(node, lease, reason) for lease in leases)
 
     async def release_foreign(self, home: Cell, slot: ForeignSlot) -> Work:
         """Give back a slot in another cell and drop the reminder at home."""
@@ -196,7 +207,8 @@ class Dispatcher:
         if len(self._cells.all) == 1:
             return work
         for waiting in await self._store.cell_waiting(home, OFFER_MAX):
-            placed = await self._place_elsewhere(home, waiting, work)
+            placed = await self._place_named(home, waiting, work)
+            placed = placed or await self._place_elsewhere(home, waiting, work)
             if placed is not None:
                 work.push.append(placed)
         return work
@@ -213,11 +225,13 @@ class Dispatcher:
     async def _follow(self, home: Cell, effects: Effects) -> Work:
         work = Work()
         work.take(effects)
-        if effects.freed:
-            for freed in await asyncio.gather(
-                *(self.release_foreign(home, slot) for slot in effects.freed)
-            ):
-                work.merge(freed)
+        if not effects.freed:
+            return work
+        # The step itself is done and must be told; a slot that cannot be given back now is
+        # remembered at home and tried again by any sweep.
+        with suppress(StoreUnavailable):
+            for slot in effects.freed:
+                work.merge(await self.release_foreign(home, slot))
             # A slot became free in another cell: who waits here may take it.
             work.merge(await self.offer_waiting(home))
         return work
@@ -231,29 +245,34 @@ class Dispatcher:
         return f"{self._cells.of_node(node).name}/{node}"
 
     async def _place_parked(
-        self, home: Cell, waiting: WaitingJob, parked: Submitted, work: Work
+        self, home: Cell, waiting: WaitingJob, label: str, work: Work
     ) -> Submitted:
-        for named in (parked.affinity, self._preferred(home, waiting.preferred)):
-            placement = await self._place_named(home, waiting, named, work) if named else None
-            if placement is not None:
-                return Submitted(Reply.PLACED, placement)
-        if parked.label == "affinity_elsewhere":
+        placement = await self._place_named(home, waiting, work)
+        if placement is None and label == "affinity_elsewhere":
             here = await self._store.job_place(home, waiting.job, park=1)
             if here.reply is not Reply.PARKED:
                 return here
-        placement = await self._place_elsewhere(home, waiting, work)
+        placement = placement or await self._place_elsewhere(home, waiting, work)
         if placement is not None:
             return Submitted(Reply.PLACED, placement)
-        answer = await self._store.job_place(home, waiting.job)
+        served = self._fleet.elsewhere(home, waiting.demand)
+        answer = await self._store.job_place(home, waiting.job, park=2 if served else 0)
         work.take(answer.effects)
+        if answer.reply is Reply.JOB_ENDED:
+            return Submitted(Reply.SETTLED)  # admitted, and ended meanwhile by who tells of it
         return answer._replace(effects=Effects())
 
-    async def _place_named(
-        self, home: Cell, waiting: WaitingJob, named: str, work: Work
-    ) -> Placement | None:
-        name, _, node = named.partition("/")
-        cell = self._cells.named(name)
-        return await self._reserve_and_commit(home, cell, waiting, work, only=node)
+    async def _place_named(self, home: Cell, waiting: WaitingJob, work: Work) -> Placement | None:
+        """Try the turn's node, then the preferred one, where these are in other cells."""
+        for named in (waiting.affinity, self._preferred(home, waiting.preferred)):
+            name, _, node = named.partition("/")
+            if not node or name == home.name:
+                continue
+            cell = self._cells.named(name)
+            placement = await self._reserve_and_commit(home, cell, waiting, work, only=node)
+            if placement is not None:
+                return placement
+        return None
 
     async def _place_elsewhere(
         self, home: Cell, waiting: WaitingJob, work: Work
@@ -268,24 +287,34 @@ class Dispatcher:
         self, home: Cell, cell: Cell, waiting: WaitingJob, work: Work, *, only: str = ""
     ) -> Placement | None:
         lease = Lease(waiting.job, waiting.attempt + 1, home.name)
-        slot = await self._store.lease_reserve(
-            cell, lease, waiting.demand, only=only, tried=waiting.tried
-        )
+        try:
+            slot = await self._store.lease_reserve(
+                cell, lease, waiting.demand, only=only, tried=waiting.tried
+            )
+        except StoreUnavailable:
+            return None  # a slot that was taken after all lapses by itself
         if slot.reply is not Reply.RESERVED:
             return None
         answer = await self._store.job_commit(home, lease.job, lease.attempt, cell.name, slot)
         if answer.placement is None:
-            given_back = await self._store.lease_release(cell, slot.node, lease)
-            work.take(given_back.effects)
+            with suppress(StoreUnavailable):
+                given_back = await self._store.lease_release(cell, slot.node, lease)
+                work.take(given_back.effects)
             return None
         placement = answer.placement
-        if not await self._confirm(cell.name, slot.node, lease, placement.ends_at_ms):
-            _, more = await self.failover(home, lease.job, lease.attempt, reason="lease_lapsed")
-            work.merge(more)
-            return None
-        return placement
+        if await self._confirm(cell.name, slot.node, lease, placement.ends_at_ms):
+            return placement
+        _, more = await self.failover(home, lease.job, lease.attempt, reason="lease_lapsed")
+        work.merge(more)
+        return None
 
     async def _confirm(self, cell: str, node: str, lease: Lease, ends_at_ms: int) -> bool:
+        """Hold the slot for the attempt; tells whether the job may stay there."""
         expires_at_ms = ends_at_ms + self._policy.lease_grace_ms
-        reply = await self._store.lease_confirm(self._cells.named(cell), node, lease, expires_at_ms)
+        try:
+            reply = await self._store.lease_confirm(
+                self._cells.named(cell), node, lease, expires_at_ms
+            )
+        except StoreUnavailable:
+            return True  # the job has its holder; the node's beats make up for a lapsed lease
         return reply is Reply.OK

@@ -14,10 +14,9 @@ claimant died; each action checks again inside its script, so acting twice is ha
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-from lingua_scheduler.jobs.dispatcher import Work
+from lingua_scheduler.jobs.dispatcher import Work, gather_work
 from lingua_scheduler.state.records import ForeignSlot, Lease
 
 if TYPE_CHECKING:
@@ -48,8 +47,7 @@ class Sweeper:
         """Act on everything due in a cell; returns what must happen on sockets."""
         total = Work()
         while timers := await self._store.cell_due(cell, TIMERS_MAX):
-            for work in await asyncio.gather(*(self._act(cell, timer) for timer in timers)):
-                total.merge(work)
+            total.merge(await gather_work(self._act(cell, timer) for timer in timers))
             if len(timers) < TIMERS_MAX:
                 break
         total.merge(await self._dispatcher.offer_waiting(cell))

@@ -32,6 +32,7 @@ class Family:
 
 
 FAMILIES = (
+    Family("absent", "none", "nothing, ever: it guards calls while a slot is moved", "nobody"),
     Family("due", "zset", "timer -> ms when it rings; one set of timers per cell", "its timers"),
     Family(
         "session:<session>",
@@ -106,13 +107,16 @@ FAMILIES = (
 class Cell:
     """The unit of placement state: one hash tag, so one slot of a cluster."""
 
-    __slots__ = ("base", "due", "name", "slot")
+    __slots__ = ("base", "due", "keys", "name", "slot")
 
     def __init__(self, prefix: str, number: int) -> None:
         self.name = f"c{number}"
         self.base = f"{prefix}:v1:{{{self.name}}}:"
-        # The one key every script is given.
+        # The key every script is given and derives the others from.
         self.due = f"{self.base}due".encode()
+        # And one that never exists: while a slot is moved key by key, a call that names a key that
+        # is not there is refused before it runs, instead of stopping half-way.
+        self.keys = (self.due, f"{self.base}absent".encode())
         self.slot = key_slot(self.due)
 
     def key(self, family: str, rest: str = "") -> str:

@@ -157,8 +157,10 @@ class WaitingJob(NamedTuple):
     job: str
     attempt: int
     demand: str
-    preferred: str
-    tried: str
+    preferred: str = ""
+    tried: str = ""
+    # `cell/node` of its turn's node.
+    affinity: str = ""
 
 
 class Settled(NamedTuple):

@@ -58,8 +58,8 @@ class Store:
         self.now_ms = 0
 
     def _run(self, name: str, cell: Cell, *args: Word) -> Awaitable[list[Any]]:
-        keys = (cell.due,)
-        return self._connection.run(self._scripts[name], cell.slot, keys, (self.now_ms, *args))
+        script = self._scripts[name]
+        return self._connection.run(script, cell.slot, cell.keys, (self.now_ms, *args))
 
     # Jobs
 
@@ -310,11 +310,11 @@ class Store:
         await self._run("cell_done", cell, timer)
 
     async def cell_waiting(self, cell: Cell, limit: int) -> tuple[WaitingJob, ...]:
-        """Return the jobs that wait, earliest deadline first."""
+        """Return the jobs that wait, a few of each demand, earliest deadline first."""
         raw = await self._run("cell_waiting", cell, limit)
         return tuple(
-            WaitingJob(job.decode(), attempt, demand.decode(), preferred.decode(), tried.decode())
-            for job, attempt, demand, preferred, tried in raw[1]
+            WaitingJob(job.decode(), attempt, *(text.decode() for text in rest))
+            for job, attempt, *rest in raw[1]
         )
 
     async def cell_pools(self, cell: Cell) -> tuple[tuple[PoolRow, ...], int, int]:

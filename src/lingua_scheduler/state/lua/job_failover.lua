@@ -6,7 +6,7 @@
 --   that waits for a node expires by it (a parked one, whose caller died, is placed or queued)
 -- Returns: {PLACED, placement, [freed], [placement ...], reason, holder}
 --   | {QUEUED | PARKED, code, label, [freed], [placement ...], reason, holder, attempt, demand,
---     preferred, tried}
+--     preferred, tried, affinity}
 --   | {SETTLED, epoch, owner, session, [seq, entry, ...], [freed], [placement ...], reason, holder}
 -- | {DEFERRED, cell, node, ends_at, attempt} a silent slice whose turn goes on | {NOT_DUE, due_at}
 --   | {NO_JOB} | {STALE_ATTEMPT, current} | {NODE_MISMATCH, holder} | {JOB_ENDED}
@@ -66,6 +66,9 @@ if reason == 'timeout' and spec.is_slice and acks == '0' and turn_affinity(spec)
   return { Reply.DEFERRED, record.cell, record.node, due_at, attempt }
 end
 
+-- A parked piece of a turn whose node is in another cell: its caller died before it could ask there.
+local affinity = not held and park and turn_affinity(spec) or ''
+local elsewhere = affinity ~= '' and string.match(affinity, '^(.-)/') ~= CELL
 local out, freed, placed = {}, {}, {}
 local n = job_unhold(job, record, freed)
 local kind = held and attempt >= policy.attempts_max and 'failed'
@@ -75,8 +78,14 @@ if kind then
   local s = job_finish(job, record, kind, reason, '', policy.binding_ms, out)
   reply = { Reply.SETTLED, s.epoch, s.owner, s.session, out }
 else
-  if held then tried = tried .. record.node .. '@' .. boot .. ',' end
-  local placement, code, label = place(job, spec, attempt + 1, tried, policy, { 'tried', tried })
+  -- A slot that lapsed between two cells says nothing about the node.
+  if held and reason ~= 'lease_lapsed' then tried = tried .. record.node .. '@' .. boot .. ',' end
+  local placement, code, label
+  if elsewhere then
+    code, label = Reply.NO_AVAILABLE_NODE, 'affinity_elsewhere'
+  else
+    placement, code, label = place(job, spec, attempt + 1, tried, policy, { 'tried', tried })
+  end
   if placement then
     reply = { Reply.PLACED, placement }
   else
@@ -97,5 +106,6 @@ if reply[1] == Reply.QUEUED or reply[1] == Reply.PARKED then
   reply[#reply + 1] = spec.demand
   reply[#reply + 1] = spec.preferred or ''
   reply[#reply + 1] = tried
+  reply[#reply + 1] = elsewhere and affinity or ''
 end
 return reply

@@ -1,7 +1,8 @@
 -- Places a job that waits (parked while other cells were asked, or queued): here, else in the
 -- queue.
 -- KEYS: due
--- ARGV: now_ms, policy, job id, park (1 = leave it parked if nobody here can take it)
+-- ARGV: now_ms, policy, job id, park (1 = leave it parked if nobody here can take it,
+--   2 = queue it even if no pool here serves it: another cell's does)
 -- Returns: {PLACED, placement} | {QUEUED | PARKED, code, label} | {JOB_ENDED} | {NO_JOB}
 --   | {HELD, attempt, node, cell} it has a node already
 -- | {SETTLED, epoch, owner, session, [seq, entry, ...]} the queue is full: the job ends as failed,
@@ -32,6 +33,7 @@ if ARGV[4] == '1' then
   return { Reply.PARKED, code, label }
 end
 local unserved = code == Reply.NO_POOL_FOR_LANG_PAIR and policy.refuse_unserved_pairs
+  and ARGV[4] ~= '2'
 if record.attempt == 0 and (unserved or queue_full(spec.demand, policy.pending_jobs_max)) then
   local reason, out = unserved and 'no_pool_for_lang_pair' or 'queue_full', {}
   local s = job_finish(job, record, 'failed', reason, '', policy.binding_ms, out)

@@ -1,17 +1,18 @@
 -- Third step: the job took its holder, so the reserved slot is held for the whole attempt.
 -- KEYS: due
 -- ARGV: now_ms, node, member (job|attempt|home cell), expires_at
--- Returns: {OK} | {LEASE_LAPSED} the slot was lost and the node is full: the job must move on
+-- Returns: {OK} | {LEASE_LAPSED} the slot was given back, or it expired and the node is full: the
+--   job must move on, unless it has ended
 -- Writes: leases, pool, reserved, due
 -- Cost: O(log n)
 --- @include "includes/cell"
 --- @include "includes/lease"
 local node, member, expires_at = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local key, timer = BASE .. 'leases:' .. node, 'l|' .. ARGV[2] .. '|' .. ARGV[3]
-local held = tonumber(redis.call('ZSCORE', key, member) or 0)
-if held > now then
+local held = redis.call('ZSCORE', key, member)
+if held and tonumber(held) > now then
   redis.call('ZADD', key, expires_at, member)
-elseif not lease_take(node, member, expires_at, job_tie(member)) then
+elseif not held or not lease_take(node, member, expires_at, job_tie(member)) then
   redis.call('ZREM', key, member)
   redis.call('HDEL', BASE .. 'reserved', member)
   redis.call('ZREM', DUE, timer)
