@@ -83,13 +83,15 @@ class Load:
             attempt, node = answer.placement.attempt, answer.placement.node
         elif answer.reply is Reply.DUPLICATE:
             attempt, node = answer.attempt, answer.node
+        elif answer.reply is Reply.QUEUED:
+            return False  # slots whose holder was cut off are free again in a moment
         else:
             self.troubles[f"submit {answer.reply.name}"] += 1
             return False
         if answer.outcome:
             return True
         if not node:
-            return False  # cut off between two steps of its placement: a sweep finds it a node
+            return False  # it waits, or was cut off half-way through its placement: a sweep sees it
         settled, _ = await self.d.dispatcher.settle(
             speaker.home, speaker.job(index), attempt, node, kind="completed"
         )

@@ -52,7 +52,7 @@ SUBMIT = """
 redis.call('TIME')
 redis.call('HGET', {job:<job>}, 'state')
 redis.call('HMGET', {session:<session>}, 'epoch', 'closed', 'seq', 'trimmed', 'next:es',
-  'at:es:1', 'at:es:0', 'skip:es')
+  'at:es:1', 'skip:es')
 redis.call('HGET', {demands}, '@DEMAND@')
 redis.call('ZRANGE', {pool:<pool>}, 0, 0, 'WITHSCORES')
 redis.call('ZRANGE', {pool:<second>}, 0, 0, 'WITHSCORES')
@@ -162,7 +162,7 @@ class CeilingLoad(Load[Target]):
 
     def _call(self, name: str, speaker: Speaker, *words: Word) -> Awaitable[int]:
         speaker.calls += 1
-        return self._connection.run(self._scripts[name], self._cell.slot, (self._cell.due,), words)
+        return self._connection.run(self._scripts[name], self._cell.slot, self._cell.keys, words)
 
 
 def job_of(speaker: Speaker) -> str:

@@ -68,8 +68,8 @@ class Report:
 
 
 def summary(rows: Sequence[Row], focus: Shape) -> Summary:
-    """Return the numbers to quote from the rows that were measured as `local` mode runs."""
-    found = {(row.nodes, row.signatures): row for row in rows if row.aof}
+    """Return the numbers to quote, from the server without persistence."""
+    found = {(row.nodes, row.signatures): row for row in rows if not row.aof}
     at = found.get((focus.nodes, focus.signatures))
     small, large = (found.get((nodes, focus.signatures)) for nodes in (SMALL, LARGE))
     return Summary(

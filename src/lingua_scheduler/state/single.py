@@ -98,6 +98,8 @@ class CallingConnection(Connection):
             return
         pause_s = jittered(min(FIRST_RETRY_S * 2**call.retries, LONGEST_RETRY_S))
         call.retries += 1
+        # After a pause the redirects begin anew: a slot that is moved answers ASK each time.
+        call.turns = 0
         self._waiting[call] = self._loop.call_later(min(pause_s, left_s), self._retry, call)
 
     def _retry(self, call: Call) -> None:

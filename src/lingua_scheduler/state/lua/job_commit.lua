@@ -24,4 +24,4 @@ if record.node ~= '' or record.attempt + 1 ~= attempt then
 end
 queue_remove(job, record.spec.demand)
 local n = { '0', 0, 0, '', ARGV[7], ARGV[8], instance }
-return { Reply.PLACED, assign(job, record.spec, attempt, cell, node, n, policy, {}) }
+return { Reply.PLACED, assign(job, record.spec, attempt, cell, node, n, policy) }

@@ -34,7 +34,8 @@ if node ~= '' and node ~= record.node then
 end
 local held, spec = record.node ~= '', record.spec
 local f = redis.call('HMGET', job_key, 'boot', 'acks', 'ends_at', 'due_at', 'tried')
-local boot, acks, ends_at, due_at, tried = f[1], f[2], tonumber(f[3] or 0), tonumber(f[4]), f[5] or ''
+local boot, acks, ends_at = f[1], f[2], tonumber(f[3] or 0)
+local due_at, tried = tonumber(f[4]), f[5] or ''
 if not held and reason ~= 'deadline' then return { Reply.STALE_ATTEMPT, record.attempt } end
 if reason == 'deadline' then
   if due_at > now then
@@ -66,7 +67,7 @@ if reason == 'timeout' and spec.is_slice and acks == '0' and turn_affinity(spec)
   return { Reply.DEFERRED, record.cell, record.node, due_at, attempt }
 end
 
--- A parked piece of a turn whose node is in another cell: its caller died before it could ask there.
+-- A parked piece of a turn whose node is in another cell: its caller died before asking there.
 local affinity = not held and park and turn_affinity(spec) or ''
 local elsewhere = affinity ~= '' and string.match(affinity, '^(.-)/') ~= CELL
 local out, freed, placed = {}, {}, {}
@@ -84,7 +85,7 @@ else
   if elsewhere then
     code, label = Reply.NO_AVAILABLE_NODE, 'affinity_elsewhere'
   else
-    placement, code, label = place(job, spec, attempt + 1, tried, policy, { 'tried', tried })
+    placement, code, label = place(job, spec, attempt + 1, tried, policy, 'tried', tried)
   end
   if placement then
     reply = { Reply.PLACED, placement }

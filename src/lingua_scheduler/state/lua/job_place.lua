@@ -20,7 +20,7 @@ if record.ended then return { Reply.JOB_ENDED } end
 if record.node ~= '' then return { Reply.HELD, record.attempt, record.node, record.cell } end
 local spec = record.spec
 local tried = redis.call('HGET', BASE .. 'job:' .. job, 'tried') or ''
-local placement, code, label = place(job, spec, record.attempt + 1, tried, policy, {})
+local placement, code, label = place(job, spec, record.attempt + 1, tried, policy)
 if placement then
   queue_remove(job, spec.demand)
   return { Reply.PLACED, placement }

@@ -27,7 +27,8 @@ end
 local spec, out, freed, placed = record.spec, {}, {}, {}
 if spec.closes_turn then
   --- @include "includes/slices_end"
-  slices_end(spec.session, spec.lane, spec.turn, node, spec.index - 1, tonumber(ARGV[9]), out, freed)
+  local last, binding_ms = spec.index - 1, tonumber(ARGV[9])
+  slices_end(spec.session, spec.lane, spec.turn, node, last, binding_ms, out, freed)
 end
 local n = job_unhold(job, record, freed)
 local s = job_finish(job, record, ARGV[6], ARGV[7], ARGV[8], ARGV[9], out)

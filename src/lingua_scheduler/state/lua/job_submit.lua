@@ -23,15 +23,14 @@ local policy, spec, park = cmsgpack.unpack(ARGV[2]), cmsgpack.unpack(ARGV[4]), A
 local lane, session_key = spec.lane, BASE .. 'session:' .. spec.session
 local at = 'at:' .. lane .. ':' .. spec.index
 local s = redis.call('HMGET', session_key, 'epoch', 'closed', 'seq', 'trimmed', 'next:' .. lane,
-  at, 'at:' .. lane .. ':' .. (spec.index - 1), 'skip:' .. lane)
+  at, 'skip:' .. lane)
 if not s[1] then return { Reply.NO_SESSION, 'no_session' } end
 if s[2] then return { Reply.SESSION_CLOSED, 'session_closed' } end
 local next_index = tonumber(s[5])
-local refused = lane_refuses(session_key, spec, next_index or 0, s[8], s[6], policy.in_flight_max)
+local refused = lane_refuses(session_key, spec, next_index or 0, s[7], s[6], policy.in_flight_max)
 if refused then return { refused, 'order' } end
 if s[3] - s[4] >= policy.outbox_max then return { Reply.OUTBOX_FULL, 'outbox' } end
 
-local fields = { 'spec', ARGV[4], 'body', ARGV[5] }
 local placement, code, label
 local affinity = turn_affinity(spec)
 local elsewhere = affinity and string.match(affinity, '^(.-)/') ~= CELL
@@ -39,7 +38,7 @@ local elsewhere = affinity and string.match(affinity, '^(.-)/') ~= CELL
 if elsewhere then
   code, label = Reply.NO_AVAILABLE_NODE, 'affinity_elsewhere'
 else
-  placement, code, label = place(job, spec, 1, '', policy, fields)
+  placement, code, label = place(job, spec, 1, '', policy, 'spec', ARGV[4], 'body', ARGV[5])
 end
 local parked = not placement and (elsewhere or park == '1')
 if not placement then
@@ -51,7 +50,8 @@ if not placement then
     if queue_full(spec.demand, policy.pending_jobs_max) then return { Reply.QUEUE_FULL, label } end
   end
   local due_at = now + (parked and policy.reserve_ms or policy.pending_ms)
-  redis.call('HSET', job_key, 'state', 'CREATED', 'attempt', 0, 'due_at', due_at, unpack(fields))
+  redis.call('HSET', job_key, 'state', 'CREATED', 'attempt', 0, 'due_at', due_at,
+    'spec', ARGV[4], 'body', ARGV[5])
   redis.call('ZADD', DUE, due_at, 'j|' .. job)
   if not parked then queue_add(job, spec.demand, due_at) end
 end
@@ -59,7 +59,7 @@ local order = { at, now .. ' ' .. job }
 if not next_index then
   order[3], order[4] = 'lanes', (redis.call('HGET', session_key, 'lanes') or '') .. lane .. ' '
 end
-lane_put(session_key, spec, next_index, s[7], order, policy.gap_ms)
+lane_put(session_key, spec, next_index, order, policy.gap_ms)
 if ARGV[6] ~= '' then
   local audio_key = BASE .. 'audio:' .. spec.session .. '|' .. spec.index
   redis.call('HSET', audio_key, 'audio', ARGV[6], job, '')

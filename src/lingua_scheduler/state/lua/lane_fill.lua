@@ -54,14 +54,15 @@ if index < 0 then
   fill_due_holes()
 else
   local spec = { session = session, lane = lane, index = index, unwanted_from = tonumber(ARGV[6]) }
-  local found = redis.call('HMGET', key, 'next:' .. lane, prefix .. index, prefix .. (index - 1),
-    'lanes', 'skip:' .. lane)
-  local refused = lane_refuses(key, spec, tonumber(found[1] or 0), found[5], found[2], FILL_AHEAD_MAX)
+  local found = redis.call('HMGET', key, 'next:' .. lane, prefix .. index, 'lanes',
+    'skip:' .. lane)
+  local next_index = tonumber(found[1])
+  local refused = lane_refuses(key, spec, next_index or 0, found[4], found[2], FILL_AHEAD_MAX)
   if refused == Reply.IN_FLIGHT_LIMIT then refused = Reply.INDEX_AHEAD end
   if refused then return { refused } end
   local order = { prefix .. index, '=' .. now .. ' ' .. missing(index) }
-  if not found[1] then order[3], order[4] = 'lanes', (found[4] or '') .. lane .. ' ' end
-  lane_put(key, spec, tonumber(found[1]), found[3], order, policy.gap_ms)
+  if not found[1] then order[3], order[4] = 'lanes', (found[3] or '') .. lane .. ' ' end
+  lane_put(key, spec, next_index, order, policy.gap_ms)
   s = session_read(session, lane, index)
 end
 local out, done, from = {}, {}, s.next

@@ -8,8 +8,9 @@ local function turn_affinity(spec)
   return found[1] or found[2] or nil
 end
 
--- n: the node's fields. Returns the placement as replies carry it.
-local function assign(job, spec, attempt, cell, node, n, policy, fields)
+-- n: the node's fields; what follows are further fields of the record. Returns the placement as
+-- replies carry it.
+local function assign(job, spec, attempt, cell, node, n, policy, ...)
   local ends_at, moved = now + policy.attempt_ms, 0
   local due_at = n[6] == '1' and now + policy.ack_ms or ends_at
   if spec.turn then
@@ -24,7 +25,7 @@ local function assign(job, spec, attempt, cell, node, n, policy, fields)
     redis.call('HSET', BASE .. 'session:' .. spec.session, 'last_node', node, 'last_node_at', now)
   end
   redis.call('HSET', BASE .. 'job:' .. job, 'state', 'CREATED', 'attempt', attempt, 'node', node,
-    'cell', cell, 'boot', n[5], 'acks', n[6], 'ends_at', ends_at, 'due_at', due_at, unpack(fields))
+    'cell', cell, 'boot', n[5], 'acks', n[6], 'ends_at', ends_at, 'due_at', due_at, ...)
   redis.call('ZADD', DUE, due_at, 'j|' .. job)
   return { job, attempt, node, cell, n[7] or '', moved, ends_at }
 end

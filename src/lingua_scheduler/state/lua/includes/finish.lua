@@ -1,14 +1,14 @@
--- A job's end: its outcome enters the lane, its slot is freed, its timer and record are closed, all in
--- one step. Used by every script that can end a job.
+-- A job's end: its outcome enters the lane, its slot is freed, its timer and record are closed, all
+-- in one step. Used by every script that can end a job.
 --- @include "includes/lease_free"
 --- @include "includes/release"
 
--- record: state, attempt, node, cell, spec, ended; what only some scripts need they read themselves.
+-- record: state, attempt, node, cell, spec, ended; what only some scripts need they read.
 local function job_read(job)
   local f = redis.call('HMGET', BASE .. 'job:' .. job, 'state', 'attempt', 'node', 'cell', 'spec')
   if not f[1] then return nil end
-  return { state = f[1], attempt = tonumber(f[2]), node = f[3] or '', cell = f[4],
-    spec = cmsgpack.unpack(f[5]), ended = f[1] == 'FINISHED' or f[1] == 'RELEASED' }
+  return { state = f[1], attempt = tonumber(f[2]), attempt_text = f[2], node = f[3] or '',
+    cell = f[4], spec = cmsgpack.unpack(f[5]), ended = f[1] == 'FINISHED' or f[1] == 'RELEASED' }
 end
 
 -- Gives back the slot of the current attempt. A slot in another cell is remembered as a timer, so
@@ -16,7 +16,7 @@ end
 -- node's fields.
 local function job_unhold(job, record, freed)
   if record.node == '' then return nil end
-  local member = job .. '|' .. record.attempt
+  local member = job .. '|' .. record.attempt_text
   if record.cell == CELL then return lease_free(record.node, member, job_tie(job)) end
   redis.call('ZADD', DUE, now + 1000, 'r|' .. record.cell .. '|' .. record.node .. '|' .. member)
   freed[#freed + 1] = { record.cell, record.node, job, record.attempt }
@@ -51,8 +51,8 @@ end
 local function job_finish(job, record, kind, reason, payload, binding_ms, out)
   local spec, key = record.spec, BASE .. 'job:' .. job
   local s = session_read(spec.session, spec.lane, spec.index)
-  local entry = kind .. ' ' .. spec.index .. ' ' .. spec.lane .. ' ' .. job .. ' ' .. record.attempt
-    .. ' ' .. reason .. '\n' .. payload
+  local entry = kind .. ' ' .. spec.index .. ' ' .. spec.lane .. ' ' .. job .. ' '
+    .. record.attempt_text .. ' ' .. reason .. '\n' .. payload
   local seq = lane_settle(spec.session, spec.lane, spec.index, s, entry, binding_ms, out)
   if seq then
     redis.call('HSET', key, 'state', 'RELEASED', 'outcome', kind, 'seq', seq)

@@ -6,9 +6,9 @@
 -- payload. Twin: session/ordering.py.
 
 -- Writes `value` at spec.index, declares the range before it that nobody wanted, and arms the
--- lane's gap timer when the index before it is unknown. `before`: the value at the index before;
--- `fields`: what is written with it, first of all the entry itself.
-local function lane_put(key, spec, next_index, before, fields, gap_ms)
+-- lane's gap timer when the index before it is unknown. `fields`: what is written with it, first of
+-- all the entry itself.
+local function lane_put(key, spec, next_index, fields, gap_ms)
   local lane, index, unwanted = spec.lane, spec.index, spec.unwanted_from or -1
   local known = next_index or 0
   if unwanted >= 0 and unwanted < index then
@@ -19,10 +19,9 @@ local function lane_put(key, spec, next_index, before, fields, gap_ms)
       skip = skip .. unwanted .. ':' .. index .. ','
       fields[#fields + 1], fields[#fields + 2] = 'skip:' .. lane, skip
       index = unwanted
-      before = redis.call('HGET', key, 'at:' .. lane .. ':' .. (index - 1))
     end
   end
-  if index > known and not before then
+  if index > known and redis.call('HEXISTS', key, 'at:' .. lane .. ':' .. (index - 1)) == 0 then
     redis.call('ZADD', DUE, 'NX', now + gap_ms, 'g|' .. spec.session .. '|' .. lane)
   end
   if known ~= next_index then

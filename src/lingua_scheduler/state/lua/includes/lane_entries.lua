@@ -1,5 +1,5 @@
--- Every entry of a lane by index: { index, put_ms, value }. Bounded by what is on its way, however far
--- apart the indices are.
+-- Every entry of a lane by index: { index, put_ms, value }. Bounded by what is on its way, however
+-- far apart the indices are.
 
 local function lane_entries(key, lane)
   local prefix, found = 'at:' .. lane .. ':', {}

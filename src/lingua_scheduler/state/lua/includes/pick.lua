@@ -23,8 +23,12 @@ local function pool_top(pool, skip, skips)
 end
 
 local function pick(pools, skip, skips, tie)
-  for group in string.gmatch(pools, ';([^;#]+)') do
+  local from = 1
+  while string.byte(pools, from) == 59 do
+    local to = string.find(pools, '[;#]', from + 1)
+    local group = string.sub(pools, from + 1, to - 1)
     local count = (#group + 1) / POOL_WIDTH
+    from = to
     local first, best, best_score, seen = math.floor(tie * count / TIES), nil, FULL, 0
     for i = 0, count - 1 do
       local at = ((first + i) % count) * POOL_WIDTH

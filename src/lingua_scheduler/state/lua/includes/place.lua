@@ -43,7 +43,7 @@ local function pick_apart(spec, pools, skip, skips, tie, spread_ms)
 end
 
 -- Returns the placement; or nil, code, label.
-local function place(job, spec, attempt, tried, policy, fields)
+local function place(job, spec, attempt, tried, policy, ...)
   local member, expires_at, tie = job .. '|' .. attempt, lease_expiry(policy), job_tie(job)
   local skip, skips = tried_boots(tried)
   local pools = demand_pools(spec.demand)
@@ -59,5 +59,5 @@ local function place(job, spec, attempt, tried, policy, fields)
     n = lease_take(node, member, expires_at, tie)
     assert(n, 'the top of a pool could not take work')
   end
-  return assign(job, spec, attempt, CELL, node, n, policy, fields)
+  return assign(job, spec, attempt, CELL, node, n, policy, ...)
 end

@@ -1,6 +1,6 @@
 -- Nodes of the predecessor's protocol keep silent on slices whose audio they buffered; such slices
--- end without text when their turn ends. Ends those of `turn` in one lane, below `last`, that `node`
--- (or any node, when nil) holds in silence. Bounded by what is on its way.
+-- end without text when their turn ends. Ends those of `turn` in one lane, up to `last`, that
+-- `node` (or any node, when nil) holds in silence. Bounded by what is on its way.
 --- @include "includes/lane_entries"
 
 local function slices_end(session, lane, turn, node, last, binding_ms, out, freed)
