@@ -152,6 +152,7 @@ def test_an_id_that_could_be_mistaken_for_something_else_is_refused(value: str) 
     ("rest", "pattern"),
     [
         ("due", "due"),
+        ("absent", "absent"),
         ("session:s-1", "session:<session>"),
         ("session:a:b", "session:<session>"),
         ("outbox:s-1", "outbox:<session>"),
@@ -177,7 +178,7 @@ def test_a_key_is_recognised(rest: str, pattern: str) -> None:
 
 
 def test_every_family_was_recognised_above() -> None:
-    assert len({family.pattern for family in FAMILIES}) == len(FAMILIES) == 16
+    assert len({family.pattern for family in FAMILIES}) == len(FAMILIES) == 17
 
 
 @pytest.mark.parametrize(
@@ -209,7 +210,7 @@ def test_a_prefix_is_taken_literally() -> None:
 
 def test_every_family_says_what_it_holds_and_who_ends_it() -> None:
     for family in FAMILIES:
-        assert family.kind in {"zset", "hash", "list"}
+        assert family.kind in {"zset", "hash", "list", "none"}
         assert family.holds
         assert family.ended_by
 

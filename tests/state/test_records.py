@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lingua_scheduler.errors import InvalidDemand, InvalidNode
 from lingua_scheduler.state.keys import IDENTIFIER
 from lingua_scheduler.state.records import (
     LANE,
@@ -40,19 +42,30 @@ PLACED = Placement("job-1", 2, "n1", "c0", "i1", context_reset=True, ends_at_ms=
 
 
 def test_a_job_is_packed_under_the_names_the_scripts_read() -> None:
-    spec = JobSpec(session="s", index=3, lane="en", demand="zh>en||||||")
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(spec)) == {
-        "session": "s",
-        "index": 3,
-        "lane": "en",
-        "demand": "zh>en||||||",
-        "turn": "",
-        "is_slice": False,
-        "closes_turn": False,
-        "preferred": "",
-        "unwanted_from": -1,
-        "audio": False,
-    }
+    names = {
+        "session": "s", "index": 3, "lane": "en", "demand": "zh>en||||||", "turn": "t",
+        "is_slice": True, "closes_turn": True, "preferred": "n", "unwanted_from": 1, "audio": True,
+    }  # fmt: skip
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(JobSpec(**names))) == names
+
+
+def test_what_a_job_does_not_say_is_not_sent() -> None:
+    names = {"session": "s", "index": 3, "lane": "en", "demand": "zh>en||||||"}
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(JobSpec(**names))) == names
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"index": -1}, {"index": 1 << 40}, {"lane": ""}, {"lane": "a b"}]
+)
+def test_a_job_that_no_key_can_carry_is_refused(wrong: dict[str, Any]) -> None:
+    right: dict[str, Any] = {"session": "s", "index": 3, "lane": "en", "demand": "zh>en||||||"}
+    with pytest.raises(InvalidDemand):
+        JobSpec(**right | wrong)
+
+
+def test_a_node_without_a_slot_is_refused() -> None:
+    with pytest.raises(InvalidNode):
+        NodeAbout(instance="i", max=0, silence_ms=45_000)
 
 
 def test_a_node_is_packed_under_the_names_the_scripts_read() -> None:
