@@ -3,7 +3,7 @@
 -- KEYS: due
 -- ARGV: now_ms, policy, job id, reason
 -- Returns: {SETTLED, epoch, owner, session, [seq, entry, ...], [freed], [placement ...], attempt,
--- cell, node}
+--   cell, node}
 --   | {NO_JOB} | {JOB_ENDED}
 -- Writes: as job_settle
 -- Cost: O(log n + outcomes released)

@@ -1,14 +1,15 @@
 -- Takes a job away from its holder: next attempt elsewhere, back to the queue, or the end.
 -- KEYS: due
 -- ARGV: now_ms, policy, job id, attempt (-1 = the current one, by deadline only), node ('' =
--- whoever holds it), reason, park (0 | 1)
+--   whoever holds it), reason, park (0 | 1)
 --   reason `deadline` is checked against the job's own deadline and named no_ack or timeout; a job
 --   that waits for a node expires by it (a parked one, whose caller died, is placed or queued)
 -- Returns: {PLACED, placement, [freed], [placement ...], reason, holder}
 --   | {QUEUED | PARKED, code, label, [freed], [placement ...], reason, holder, attempt, demand,
 --     preferred, tried, affinity}
 --   | {SETTLED, epoch, owner, session, [seq, entry, ...], [freed], [placement ...], reason, holder}
--- | {DEFERRED, cell, node, ends_at, attempt} a silent slice whose turn goes on | {NOT_DUE, due_at}
+--   | {DEFERRED, cell, node, ends_at, attempt} a silent slice whose turn goes on | {NOT_DUE,
+--     due_at}
 --   | {NO_JOB} | {STALE_ATTEMPT, current} | {NODE_MISMATCH, holder} | {JOB_ENDED}
 -- Writes: as job_submit and job_settle
 -- Cost: O(log n)

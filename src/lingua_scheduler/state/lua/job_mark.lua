@@ -3,7 +3,7 @@
 -- KEYS: due
 -- ARGV: now_ms, job id, attempt, node, state (DISPATCHED | ACCEPTED | RUNNING)
 -- Returns: {OK, state} | {NO_JOB} | {STALE_ATTEMPT, current} | {NODE_MISMATCH, holder} |
--- {JOB_ENDED}
+--   {JOB_ENDED}
 -- Writes: job; due (an accepted job is given its whole attempt time)
 -- Cost: O(log n)
 --- @include "includes/cell"

@@ -1,12 +1,12 @@
 -- Places a job that waits (parked while other cells were asked, or queued): here, else in the
 -- queue.
 -- KEYS: due
--- ARGV: now_ms, policy, job id, park (1 = leave it parked if nobody here can take it,
---   2 = queue it even if no pool here serves it: another cell's does)
+-- ARGV: now_ms, policy, job id, park (1 = leave it parked if nobody here can take it, 2 = queue it
+--   even if no pool here serves it: another cell's does)
 -- Returns: {PLACED, placement} | {QUEUED | PARKED, code, label} | {JOB_ENDED} | {NO_JOB}
 --   | {HELD, attempt, node, cell} it has a node already
--- | {SETTLED, epoch, owner, session, [seq, entry, ...]} the queue is full: the job ends as failed,
--- in order
+--   | {SETTLED, epoch, owner, session, [seq, entry, ...]} the queue is full: the job ends as
+--     failed, in order
 -- Writes: as job_submit
 -- Cost: O(log n)
 --- @include "includes/cell"

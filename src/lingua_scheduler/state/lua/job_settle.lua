@@ -3,11 +3,11 @@
 -- ARGV: now_ms, policy, job id, attempt, node, kind (completed | completed_no_text | failed),
 --   reason, payload, binding_ms (of the policy, which the usual path need not decode)
 -- Returns: {SETTLED, epoch, owner, session, [seq, entry, ...], [freed foreign lease ...],
--- [placement ...]}
+--   [placement ...]}
 --   | {ALREADY, outcome, seq} same attempt and holder settled before
 --   | {NO_JOB} | {STALE_ATTEMPT, current} | {NODE_MISMATCH, holder} | {JOB_ENDED, outcome}
 -- Writes: job, session (order), outbox, leases, pool, due; the waiting job that takes the freed
--- slot
+--   slot
 -- Cost: O(log n + outcomes released)
 --- @include "includes/cell"
 --- @include "includes/finish"

@@ -1,7 +1,8 @@
 -- Admits one job and places it: identity, order, placement, lease and record in one step.
 -- KEYS: due
 -- ARGV: now_ms, policy (msgpack map), job id, spec (msgpack map), body, audio, park
--- spec: session, index, lane, demand, turn, is_slice, closes_turn, preferred, unwanted_from, audio
+--   spec: session, index, lane, demand, turn, is_slice, closes_turn, preferred, unwanted_from,
+--   audio
 --   park: 0 queue when nobody here can take it; 1 park it, the caller tries other cells; 2 park at
 --   once unless the turn's node is here (the preferred node is in another cell)
 -- Returns: {PLACED, placement} | {QUEUED, code, label} | {PARKED, code, label, affinity}

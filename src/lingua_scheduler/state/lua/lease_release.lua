@@ -1,7 +1,7 @@
 -- Gives back a slot held for a job of another cell; the slot serves who waits here.
 -- KEYS: due
 -- ARGV: now_ms, policy, node, member (job|attempt|home cell), lapsed_only (1 = only if it has
--- expired)
+--   expired)
 -- Returns: {OK, [placement ...]} freed now | {ALREADY} nothing to free | {NOT_DUE, expires_at}
 -- Writes: leases, pool, reserved, due; the waiting job that takes the slot
 -- Cost: O(log n)

@@ -2,8 +2,7 @@
 -- fences the old one, whose leases are returned to be moved.
 -- KEYS: due
 -- ARGV: now_ms, policy, node, boot, conn (this socket), capability (msgpack map), about (msgpack
--- map:
---   instance, max, silence_ms, acks, draining, info)
+--   map: instance, max, silence_ms, acks, draining, info)
 -- Returns: {REGISTERED, status, pool, [lease of the fenced process ...], [placement ...]}
 --   | {RESUMED, status, pool, [], [placement ...]}
 -- Writes: node, nodes, pool, pools, demands, due

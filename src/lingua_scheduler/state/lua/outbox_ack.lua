@@ -3,7 +3,7 @@
 -- KEYS: due
 -- ARGV: now_ms, session, epoch, seq
 -- Returns: {OK, trimmed} | {NO_SESSION} | {EPOCH_CHANGED, epoch} | {TRIMMED, last_seq} beyond the
--- end
+--   end
 -- Writes: outbox, session
 -- Cost: O(outcomes forgotten)
 --- @include "includes/cell"

@@ -2,8 +2,8 @@
 -- what was not delivered stays readable for the resume window, then the server forgets it.
 -- KEYS: due
 -- ARGV: now_ms, policy, session, reason, lapse_only (1 = only if nobody renewed it)
--- Returns: {SETTLED, epoch, owner, session, [seq, entry, ...], [freed], [placement ...],
--- [cancelled job ...]}
+-- Returns: {SETTLED, epoch, owner, session, [seq, entry, ...], [freed], [placement ...], [cancelled
+--   job ...]}
 --   | {NO_SESSION} | {NOT_DUE, lapses_at}
 -- Writes: as job_settle, for at most lanes * in_flight_max jobs
 -- Cost: O(live jobs)
