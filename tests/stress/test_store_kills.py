@@ -64,28 +64,31 @@ class Load:
                 index = await self.pair(session, index)
             except StoreUnavailable:
                 self.outages += 1
+                index = await self.position(session)
+
+    async def position(self, session: str) -> int:
+        """Where the store stands now: it may have forgotten the last moments before a kill."""
+        while True:
+            try:
+                page = await self.store.outbox_read(self.cell, session, limit=0)
+            except StoreUnavailable:
                 await asyncio.sleep(0.01)
+            else:
+                return page.last_seq
 
     async def pair(self, session: str, index: int) -> int:
         job = job_id_of(session, str(index))
         spec = JobSpec(session=session, index=index, lane="es", demand=WANTED)
         answer = await self.store.job_submit(self.cell, job, spec, b"body")
         if answer.reply is Reply.NO_SESSION:
-            # Opened a moment before a kill and gone with it: it starts over.
             await self.store.session_open(self.cell, session, "i")
             return 0
-        if answer.reply is Reply.INDEX_RELEASED:
-            return index + 1
-        if answer.placement is not None:
-            node = answer.placement.node
-        elif answer.reply is Reply.DUPLICATE and answer.node:
-            node = answer.node  # the answer to the first try was lost
-        else:
-            return 0  # the store forgot the last moments: begin where it stands
+        # A duplicate: the job is there, the answer to its first submit was lost.
+        assert answer.reply in (Reply.PLACED, Reply.DUPLICATE), answer
+        node = answer.placement.node if answer.placement is not None else answer.node
         settled = await self.store.job_settle(self.cell, job, 1, node, kind="completed")
-        assert settled.reply in (Reply.SETTLED, Reply.ALREADY), settled
-        if settled.reply is Reply.SETTLED:
-            assert {entry.job for entry in settled.effects.released} == {job}
+        assert settled.reply is Reply.SETTLED, settled
+        assert [entry.job for entry in settled.effects.released] == [job]
         self.pairs += 1
         return index + 1
 
