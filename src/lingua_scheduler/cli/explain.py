@@ -30,7 +30,7 @@ from lingua_scheduler.languages import AUTO, language
 from lingua_scheduler.state.embedded import SOCKET_NAME, SOCKET_NOTE_NAME
 from lingua_scheduler.state.keys import Cells, identifier
 from lingua_scheduler.state.link import Address
-from lingua_scheduler.state.opening import connect, link_options
+from lingua_scheduler.state.opening import connect, link_options, store_directory
 from lingua_scheduler.state.policy import FleetPolicy
 from lingua_scheduler.state.single import SingleConnection
 from lingua_scheduler.state.store import Store
@@ -120,7 +120,7 @@ async def running_store(settings: Settings) -> AsyncIterator[Connection]:
 
 async def connect_local(settings: Settings) -> Connection:
     """Connect to the private server that a scheduler with this `data_dir` keeps."""
-    address = Address.unix(str(socket_in(settings.data_dir / "store")))
+    address = Address.unix(str(socket_in(store_directory(settings))))
     try:
         return await SingleConnection.open(address, link_options(settings, urlsplit("")))
     except StoreUnavailable as error:

@@ -19,6 +19,7 @@ from lingua_scheduler.state.single import SingleConnection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
     from urllib.parse import SplitResult
 
     from lingua_scheduler.config import Settings
@@ -31,7 +32,7 @@ DEFAULT_PORT = 6379
 async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
     """Open the store the settings describe; on leaving, close it and end what was started."""
     if settings.deployment_mode == "local":
-        async with EmbeddedServer(settings.data_dir / "store") as server:
+        async with EmbeddedServer(store_directory(settings)) as server:
             connection: Connection = await SingleConnection.open(
                 Address.unix(str(server.socket_path)), link_options(settings, urlsplit(""))
             )
@@ -45,6 +46,11 @@ async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
         yield connection
     finally:
         await connection.close()
+
+
+def store_directory(settings: Settings) -> Path:
+    """Return where the private server of local mode keeps its data and its socket."""
+    return settings.data_dir / "store"
 
 
 async def connect(settings: Settings) -> Connection:
