@@ -56,6 +56,9 @@ SMALL = {
     "rate_max": 3,
     "good_beats": 1,
     "gap_ms": 3000,
+    # What the server forgets by its own clock must not go while a slow machine plays one run.
+    "binding_ms": 3_600_000,
+    "resume_ms": 3_600_000,
 }
 
 POLICIES = (
