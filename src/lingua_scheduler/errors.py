@@ -6,7 +6,8 @@
     │   ├── InvalidIdentifier  ...an id that no key may carry
     │   ├── InvalidLanguage    ...a language code that is none
     │   ├── InvalidDemand      ...what a job asks of a node
-    │   └── InvalidNode        ...what a node says of itself
+    │   ├── InvalidNode        ...what a node says of itself
+    │   └── InvalidMessage     ...a message that is none of the catalogue, or not in this phase
     ├── StoreUnavailable       the server could not be asked, or did not answer
     │   └── OutcomeUnknown     ...after the command was sent: it may or may not have run
     ├── StoreRejected          the server answered with an error we do not handle
@@ -71,6 +72,14 @@ class InvalidNode(InvalidInput):
         self.what = what
         self.value = value
         super().__init__(f"{what}: {str(value)[:64]!r}")
+
+
+class InvalidMessage(InvalidInput):
+    """A message cannot be read, is none of the catalogue, or is not allowed now."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(problem[:300])
 
 
 class StoreUnavailable(LinguaError):

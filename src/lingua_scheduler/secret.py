@@ -1,4 +1,4 @@
-"""A store URL that may carry a password and never shows it.
+"""Texts that must not be shown: keys, and store URLs that may carry a password.
 
 `str()`, `repr()` and every encoder that falls back to them give the masked form; only `reveal()`
 gives the real one, so a search for `reveal` finds each place where a password leaves this type.
@@ -32,6 +32,34 @@ class SecretUrl:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SecretUrl) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+class Secret:
+    """A text that is hidden unless asked for by `reveal()`."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the text itself, for the code that signs or checks with it."""
+        return self._text
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __str__(self) -> str:
+        return MASK if self._text else ""
+
+    def __repr__(self) -> str:
+        return f"Secret({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
 
     def __hash__(self) -> int:
         return hash(self._text)

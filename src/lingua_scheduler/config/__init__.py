@@ -13,20 +13,28 @@ from lingua_scheduler.config.derived import resolve_instance_id, ssl_context
 from lingua_scheduler.config.load import load_settings, setting_variables, settings_file
 from lingua_scheduler.config.show import SettingRow, describe, describe_sections, to_toml
 from lingua_scheduler.config.tree import (
+    Auth,
     Jobs,
     Models,
     Nodes,
     Redis,
+    Rooms,
+    Segmentation,
+    Server,
     Sessions,
     Settings,
     Tenant,
 )
 
 __all__ = [
+    "Auth",
     "Jobs",
     "Models",
     "Nodes",
     "Redis",
+    "Rooms",
+    "Segmentation",
+    "Server",
     "Sessions",
     "SettingRow",
     "Settings",

@@ -7,6 +7,7 @@ too, as what one may contain depends on the deployment mode. `load_settings` is 
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from lingua_scheduler.config.tree import Redis, Settings
     from lingua_scheduler.secret import SecretUrl
 
+KEY_LENGTH_MIN = 32
+
 # (setting, times, must be less than this setting, because)
 _MUST_EXCEED = (
     ("jobs.ack_ms", 1, "jobs.attempt_ms", "an attempt must outlast its acknowledgement"),
@@ -23,6 +26,8 @@ _MUST_EXCEED = (
     ("redis.call_timeout_ms", 1, "jobs.reserve_ms", "a reserved slot must outlast one call"),
     ("jobs.pending_ms", 1, "jobs.binding_ms", "a waiting job must be found by a repeated request"),
     ("jobs.sweep_interval_ms", 2, "sessions.lease_ms", "a sweep may be late once"),
+    ("server.ping_ms", 1, "server.dead_ms", "a silent client is pinged before it is dropped"),
+    ("server.node_ping_ms", 1, "server.node_dead_ms", "a silent node is pinged first"),
     ("nodes.silence_ms", 1, "nodes.stale_ms", "a node goes offline before it is forgotten"),
 )
 
@@ -36,6 +41,7 @@ def check_settings(settings: Settings) -> None:
     _check_tls(settings.redis)
     _check_order(settings)
     _check_tenants(settings)
+    _check_listening(settings)
 
 
 def uses_tls(redis: Redis) -> bool:
@@ -135,6 +141,36 @@ def _check_tenants(settings: Settings) -> None:
         if tenant.cells > settings.cells:
             problem = f"must be at most cells = {settings.cells}, got: {tenant.cells}"
             raise ConfigError(f"tenants[{index}].cells", problem)
+
+
+def _check_listening(settings: Settings) -> None:
+    server, auth = settings.server, settings.auth
+    if bool(server.tls_cert_file) != bool(server.tls_key_file):
+        missing = "tls_key_file" if server.tls_cert_file else "tls_cert_file"
+        raise ConfigError(f"server.{missing}", "is needed: certificate and key go together")
+    for name in ("client_keys", "node_keys"):
+        if any(len(key.reveal()) < KEY_LENGTH_MIN for key in getattr(auth, name)):
+            problem = f"each must have at least {KEY_LENGTH_MIN} characters"
+            raise ConfigError(f"auth.{name}", f"{problem}: `lingua token key` makes one")
+    if is_loopback(server.host):
+        return
+    for name in ("client_keys", "node_keys"):
+        if not getattr(auth, name):
+            problem = f"is needed to listen on {server.host}: `lingua token key` makes one"
+            raise ConfigError(f"auth.{name}", problem)
+    if not server.tls_cert_file and not server.behind_proxy:
+        problem = f"is needed to listen on {server.host} (or server.behind_proxy = true)"
+        raise ConfigError("server.tls_cert_file", problem)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether an address to listen on is reachable from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _scheme(url: SecretUrl) -> str:

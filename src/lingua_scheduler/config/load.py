@@ -29,7 +29,7 @@ from lingua_scheduler.config.shape import (
 )
 from lingua_scheduler.config.tree import Settings
 from lingua_scheduler.errors import ConfigError
-from lingua_scheduler.secret import SecretUrl, mask
+from lingua_scheduler.secret import Secret, SecretUrl, mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FILE_VARIABLE = "LINGUA_CONFIG"
 DEFAULT_FILE = Path("lingua.toml")
 # Variables with our prefix that are not settings: where the file is, and the test suite's own.
-NOT_SETTINGS = frozenset({FILE_VARIABLE, "LINGUA_MODEL_STEPS"})
+NOT_SETTINGS = frozenset({FILE_VARIABLE, "LINGUA_MODEL_STEPS", "LINGUA_TOKEN"})
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -103,7 +103,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
 def _environment_value(kind: Any, raw: str) -> Any:
     """Read text as itself and anything else as TOML or JSON; what is neither is refused later."""
     base = base_of(kind)
-    if base in (str, Path, SecretUrl) or typing.get_origin(base) is Literal:
+    if base in (str, Path, Secret, SecretUrl) or typing.get_origin(base) is Literal:
         return raw
     try:
         parsed = tomllib.loads(f"value = {raw}")
@@ -149,8 +149,8 @@ def _check_value(kind: Any, value: Any, path: str, source: str) -> None:
 def _decode_own_type(kind: type, value: object) -> object:
     if not isinstance(value, str):
         raise TypeError
-    if kind is SecretUrl:
-        return SecretUrl(value)
+    if kind in (Secret, SecretUrl):
+        return kind(value)
     if not value:
         raise ValueError
     try:
@@ -174,7 +174,7 @@ def _did_you_mean(name: str, known: list[str]) -> str:
 
 def _shown(kind: Any, value: object) -> str:
     """Show a refused value, but never one that may hold a password."""
-    if SecretUrl in (base_of(kind), base_of(item_of(kind))):
+    if {Secret, SecretUrl} & {base_of(kind), base_of(item_of(kind))}:
         return f"a {type(value).__name__}"
     text = repr(value)
     return mask(text) if "://" in text or "@" in text else text[:80]

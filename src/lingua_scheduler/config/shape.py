@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import FieldInfo, fields
 
-from lingua_scheduler.secret import SecretUrl
+from lingua_scheduler.secret import Secret, SecretUrl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,4 +78,5 @@ def allowed_text(kind: Any) -> str:
     if typing.get_origin(base) is tuple:
         item = item_of(kind)
         return "a list of tables" if is_section(item) else f"a list, each {allowed_text(item)}"
-    return {bool: "true or false", Path: "a path", SecretUrl: "a URL"}.get(base, "text")
+    words = {bool: "true or false", Path: "a path", SecretUrl: "a URL", Secret: "a secret text"}
+    return words.get(base, "text")

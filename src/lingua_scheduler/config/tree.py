@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from lingua_scheduler.errors import ConfigError
-from lingua_scheduler.secret import SecretUrl
+from lingua_scheduler.secret import Secret, SecretUrl
 
 AUTO = "auto"
 MINUTE_MS = 60_000
@@ -36,6 +36,119 @@ def _text(text: str, *, allowed: str = "", pattern: str | None = None) -> Meta:
 _ID_PATTERN = r"\A[A-Za-z0-9_.:-]{1,128}\Z"
 _ID_ALLOWED = "1 to 128 characters of A-Z a-z 0-9 _ . : -"
 _Id = Annotated[str, _text("An identifier.", allowed=_ID_ALLOWED, pattern=_ID_PATTERN)]
+
+
+class Server(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The port that clients, nodes and HTTP share, and what one connection may cost."""
+
+    host: Annotated[
+        str, _text("Address to listen on; anything but loopback needs keys and TLS or a proxy.")
+    ] = "127.0.0.1"
+    port: Annotated[int, _int(0, 65535, "Port to listen on; 0 takes a free one.")] = 5010
+    tls_cert_file: Annotated[str, _text("Certificate chain (PEM); empty: no TLS here.")] = ""
+    tls_key_file: Annotated[str, _text("The private key (PEM) of `tls_cert_file`.")] = ""
+    behind_proxy: Annotated[
+        bool, _text("A proxy in front ends TLS: listening beyond loopback without it is meant.")
+    ] = False
+    origins: Annotated[
+        tuple[str, ...],
+        _text("Web origins whose pages may connect; empty: loopback and this host itself."),
+    ] = ()
+    connections_max: Annotated[int, _int(1, 1_000_000, "Connections at once, all kinds.")] = 20_000
+    connections_per_ip_max: Annotated[
+        int, _int(0, 1_000_000, "Connections at once from one address; 0: no bound.")
+    ] = 0
+    handshake_ms: Annotated[
+        int, _ms(100, MINUTE_MS, "How long a connection may take to its first message.")
+    ] = 10_000
+    message_bytes_max: Annotated[
+        int, _int(1024, 1 << 26, "Largest message of a client.", "bytes")
+    ] = 1 << 20
+    node_message_bytes_max: Annotated[
+        int, _int(1024, 1 << 28, "Largest message of a node.", "bytes")
+    ] = 1 << 24
+    unread_bytes_max: Annotated[
+        int,
+        _int(1024, 1 << 28, "What a client may leave unread before it is dropped.", "bytes"),
+    ] = 1 << 22
+    node_unread_bytes_max: Annotated[
+        int, _int(1024, 1 << 30, "What a node may leave unread before it is dropped.", "bytes")
+    ] = 1 << 24
+    ping_ms: Annotated[int, _ms(100, MINUTE_MS, "How often a silent client is pinged.")] = 15_000
+    dead_ms: Annotated[
+        int, _ms(200, HOUR_MS, "How long a client may be silent, pongs included.")
+    ] = 45_000
+    node_ping_ms: Annotated[int, _ms(100, MINUTE_MS, "How often a silent node is pinged.")] = 2000
+    node_dead_ms: Annotated[
+        int, _ms(200, HOUR_MS, "How long a node may be silent, pongs included.")
+    ] = 6000
+    drain_ms: Annotated[int, _ms(0, HOUR_MS, "How long SIGTERM waits for what is under way.")] = (
+        20_000
+    )
+
+
+class Auth(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Who may connect. Without keys nobody is asked, which only loopback allows."""
+
+    client_keys: Annotated[
+        tuple[Secret, ...],
+        _text(
+            "Keys of client tokens: the first signs, all are accepted.",
+            allowed="texts of at least 32 characters",
+        ),
+    ] = ()
+    node_keys: Annotated[
+        tuple[Secret, ...],
+        _text(
+            "Keys of node tokens: the first signs, all are accepted.",
+            allowed="texts of at least 32 characters",
+        ),
+    ] = ()
+
+
+class Segmentation(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where a stream of speech is cut into utterances."""
+
+    pause_ms: Annotated[
+        int, _ms(0, HOUR_MS, "A pause without audio this long ends an utterance; 0: never.")
+    ] = 3000
+    silence_ms: Annotated[
+        int, _ms(100, HOUR_MS, "Silence in a pcm16 stream this long ends an utterance.")
+    ] = 800
+    voice_detector: Annotated[
+        Literal["energy", "webrtc", "off"],
+        _text("What tells speech from silence in pcm16; `webrtc` needs the extra `vad`."),
+    ] = "energy"
+    max_duration_ms: Annotated[
+        int, _ms(0, HOUR_MS, "Longer speech is sliced, the turn goes on; 0: never.")
+    ] = 10_000
+    max_bytes: Annotated[
+        int, _int(1024, 1 << 26, "Audio beyond this is sliced at once.", "bytes")
+    ] = 500 * 1024
+    hangover_auto_ms: Annotated[
+        int, _ms(0, MINUTE_MS, "How long a slice still takes audio after its time is up.")
+    ] = 150
+    hangover_manual_ms: Annotated[
+        int, _ms(0, MINUTE_MS, "How long an utterance still takes audio after its final chunk.")
+    ] = 200
+    padding_auto_ms: Annotated[
+        int, _ms(0, MINUTE_MS, "Silence a node is told to append to an automatic cut.")
+    ] = 220
+    padding_manual_ms: Annotated[
+        int, _ms(0, MINUTE_MS, "Silence a node is told to append to a manual cut.")
+    ] = 280
+    short_merge_ms: Annotated[
+        int, _ms(0, MINUTE_MS, "A shorter utterance waits for more audio, once.")
+    ] = 400
+
+
+class Rooms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Conversations of several people."""
+
+    idle_ms: Annotated[int, _ms(1000, 24 * HOUR_MS, "How long a room lives without speech.")] = (
+        30 * MINUTE_MS
+    )
+    members_max: Annotated[int, _int(2, 10_000, "People in one room.")] = 100
 
 
 class Redis(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -186,6 +299,12 @@ class Sessions(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     resume_ms: Annotated[
         int, _ms(1000, 24 * HOUR_MS, "How long a client that lost its socket may come back.")
     ] = 120_000
+    backlog_max: Annotated[
+        int, _int(1, 1000, "Utterances of a session that may wait for those before them.")
+    ] = 16
+    utterances_per_s_max: Annotated[
+        int, _int(1, 1_000_000, "Whole utterances a session may send per second.")
+    ] = 1000
 
 
 class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -234,9 +353,13 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         int,
         _int(1, 1024, "Placement cells: about four per cluster master, the same everywhere."),
     ] = 1
+    server: Server = Server()
+    auth: Auth = Auth()
     redis: Redis = Redis()
     jobs: Jobs = Jobs()
     nodes: Nodes = Nodes()
     models: Models = Models()
     sessions: Sessions = Sessions()
+    segmentation: Segmentation = Segmentation()
+    rooms: Rooms = Rooms()
     tenants: Annotated[tuple[Tenant, ...], _text("Tenants that need other placement.")] = ()
