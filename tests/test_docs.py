@@ -56,6 +56,85 @@ def test_check_names_stale_pages_and_writing_makes_them_fresh(
     assert docs.main([root, "--check"]) == 1
 
 
+BEGIN, END = "<!-- begin generated: cuts -->", "<!-- end generated -->"
+
+
+def page_with(directory: Path, text: str) -> Path:
+    """Write a page by hand beside fresh generated ones."""
+    assert docs.main([f"--root={directory}"]) == 0
+    page = directory / "docs" / "by_hand.md"
+    page.write_text(text)
+    return page
+
+
+def test_a_block_of_a_page_written_by_hand_is_written_and_the_rest_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = page_with(tmp_path, f"# By hand\n\n{BEGIN}\nold\n{END}\n\nThe end.\n")
+    assert docs.main([f"--root={tmp_path}", "--check"]) == 1
+    assert "stale: docs/by_hand.md" in capsys.readouterr().err
+    assert "old" in page.read_text()
+    assert docs.main([f"--root={tmp_path}"]) == 0
+    block = f"{BEGIN}\n\n{docs.cuts_block().strip()}\n\n{END}"
+    assert page.read_text() == f"# By hand\n\n{block}\n\nThe end.\n"
+    assert docs.main([f"--root={tmp_path}", "--check"]) == 0
+
+
+def test_a_page_may_have_several_blocks(tmp_path: Path) -> None:
+    second = "<!-- begin generated: close-codes -->"
+    page = page_with(tmp_path, f"{BEGIN}\n{END}\nbetween\n{second}\n{END}\n")
+    assert docs.main([f"--root={tmp_path}"]) == 0
+    first, last = page.read_text().split("\nbetween\n")
+    assert docs.cuts_block().strip() in first
+    assert docs.closes_block().strip() in last
+
+
+def test_a_page_without_blocks_is_not_touched(tmp_path: Path) -> None:
+    page = page_with(tmp_path, "Nothing generated here, no line end either")
+    assert docs.main([f"--root={tmp_path}", "--check"]) == 0
+    assert page.read_text() == "Nothing generated here, no line end either"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"<!-- begin generated: nonsense -->\n{END}\n", "no generated block 'nonsense'"),
+        (f"{BEGIN}\nand nothing more\n", "has no begin or no end"),
+        (f"{END}\n", "has no begin or no end"),
+        (f"{BEGIN}\n{BEGIN}\n{END}\n", "'cuts' has no end"),
+        ("<!-- begin generated: Wrong Name -->\n", "has no begin or no end"),
+    ],
+    ids=["unknown", "no end", "no begin", "one in another", "no name"],
+)
+def test_a_broken_block_is_named_and_nothing_is_written(
+    text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = page_with(tmp_path, text)
+    (tmp_path / "docs" / "config.md").write_text("stale")
+    assert docs.main([f"--root={tmp_path}"]) == 1
+    told = capsys.readouterr().err
+    assert "docs/by_hand.md" in told
+    assert problem in told
+    assert page.read_text() == text
+    assert (tmp_path / "docs" / "config.md").read_text() == "stale"
+
+
+def test_every_block_is_on_the_page_of_the_protocol_and_fresh() -> None:
+    page = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    for name in docs.BLOCKS:
+        assert page.count(f"<!-- begin generated: {name} -->") == 1, name
+    assert docs.with_fresh_blocks("docs/protocol.md", page) == page, "run `make docs`"
+
+
+def test_every_link_inside_the_page_of_the_protocol_leads_somewhere() -> None:
+    page = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    titles = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    assert set(re.findall(r"\]\(#([^)]+)\)", page)) <= anchors
+    for file in set(re.findall(r"\]\(([a-z-]+\.md)\)", page)):
+        assert (ROOT / "docs" / file).is_file(), file
+
+
 def test_the_generator_runs_as_a_module() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "lingua_scheduler.docs", "--check"],

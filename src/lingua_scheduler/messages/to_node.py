@@ -1,0 +1,109 @@
+"""What the scheduler sends to a node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from lingua_scheduler.messages.shared import (  # noqa: TC001 msgspec reads them at run time
+    FeatureFlags,
+    PipelineConfig,
+)
+
+
+class ToNode(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+    """Any message to a node."""
+
+
+class NodeRegisterAck(ToNode, frozen=True, kw_only=True, tag="node_register_ack"):
+    """The node is known; work comes after its first good heartbeat."""
+
+    node_id: str
+    message: str
+    status: str
+    max_jobs: int | None = None
+    heartbeat_ms: int | None = None
+
+
+class JobAssign(ToNode, frozen=True, kw_only=True, tag="job_assign"):
+    """A job for the node."""
+
+    job_id: str
+    attempt_id: int
+    session_id: str
+    utterance_index: int
+    src_lang: str
+    tgt_lang: str
+    dialect: str | None = None
+    features: FeatureFlags | None = None
+    pipeline: PipelineConfig
+    audio: bytes
+    audio_format: str
+    sample_rate: int
+    mode: str | None = None
+    lang_a: str | None = None
+    lang_b: str | None = None
+    auto_langs: tuple[str, ...] | None = None
+    enable_streaming_asr: bool | None = None
+    partial_update_interval_ms: int | None = None
+    trace_id: str
+    group_id: str | None = None
+    part_index: int | None = None
+    context_text: str | None = None
+    padding_ms: int | None = None
+    is_manual_cut: bool = False
+    is_pause_triggered: bool = False
+    is_timeout_triggered: bool = False
+    is_max_duration_triggered: bool = False
+    turn_id: str | None = None
+    context_reset: bool = False
+    deadline_ms: int | None = None
+    traceparent: str | None = None
+
+
+class JobCancel(ToNode, frozen=True, kw_only=True, tag="job_cancel"):
+    """The job is not wanted any more, here or at all."""
+
+    job_id: str
+    trace_id: str | None = None
+    reason: str | None = None
+    attempt_id: int | None = None
+
+
+class JobResultAck(ToNode, frozen=True, kw_only=True, tag="job_result_ack"):
+    """The report was taken (`accepted`), or no longer counts; it need not be sent again."""
+
+    job_id: str
+    attempt_id: int
+    status: str
+
+
+class NodeStatusMessage(ToNode, frozen=True, kw_only=True, tag="node_status"):
+    """The node's standing changed."""
+
+    node_id: str
+    status: str
+    reason: str | None = None
+    timestamp: int
+
+
+class NodeControl(ToNode, frozen=True, kw_only=True, tag="node_control"):
+    """The instance asks the node for something: `reconnect` when it stops."""
+
+    command: str
+    reason: str | None = None
+
+
+class NodeErrorMessage(ToNode, frozen=True, kw_only=True, tag="error"):
+    """A message of the node could not be used."""
+
+    code: str
+    message: str
+    details: Any = None
+
+
+SchedulerToNode = (
+    NodeRegisterAck | JobAssign | JobCancel | JobResultAck | NodeStatusMessage | NodeControl
+    | NodeErrorMessage
+)  # fmt: skip
