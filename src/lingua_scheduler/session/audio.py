@@ -1,0 +1,84 @@
+"""What a session's audio is: how long a number of bytes lasts, how loud a piece of it is. Pure.
+
+Audio is never decoded here. pcm16 (little-endian, mono) is exact; opus is opaque, so its duration
+is an estimate and its loudness is unknown. The segmenter counts with it, the detector listens.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from dataclasses import dataclass
+from math import hypot, sqrt
+from typing import Literal
+
+from lingua_scheduler.errors import InvalidInput
+
+PCM16 = "pcm16"
+OPUS = "opus"
+SAMPLE_RATE_MIN = 8_000
+SAMPLE_RATE_MAX = 192_000
+
+SAMPLE_BYTES = 2
+FULL_SCALE = 32_768
+# What an opus packet of speech is taken to be: 60 bytes for 20 ms, as the old protocol did.
+OPUS_PACKET_BYTES = 60
+OPUS_PACKET_MS = 20
+# About so many samples of a piece are looked at: its level within a few percent, at small cost.
+SAMPLES_LOOKED_AT = 150
+
+
+@dataclass(frozen=True, slots=True)
+class AudioFormat:
+    """How a session's bytes are to be read; anything unknown is `InvalidInput`."""
+
+    name: str
+    sample_rate: int
+
+    def __post_init__(self) -> None:
+        if self.name not in {PCM16, OPUS}:
+            raise InvalidInput(f"audio_format must be pcm16 or opus but is: {self.name[:40]!r}")
+        if not SAMPLE_RATE_MIN <= self.sample_rate <= SAMPLE_RATE_MAX:
+            raise InvalidInput(
+                f"sample_rate must be {SAMPLE_RATE_MIN} to {SAMPLE_RATE_MAX} "
+                f"but is: {self.sample_rate}"
+            )
+
+    def duration_ms(self, byte_count: int) -> int:
+        """Return how long so many bytes last, whole milliseconds; an estimate for opus."""
+        if self.name == PCM16:
+            return byte_count * 1000 // (SAMPLE_BYTES * self.sample_rate)
+        return byte_count // OPUS_PACKET_BYTES * OPUS_PACKET_MS
+
+    def bytes_lasting(self, duration_ms: int) -> int:
+        """Return the smallest number of bytes that lasts so long, whole samples or packets."""
+        if self.name == PCM16:
+            return SAMPLE_BYTES * -(-duration_ms * self.sample_rate // 1000)
+        return OPUS_PACKET_BYTES * -(-duration_ms // OPUS_PACKET_MS)
+
+
+def pcm16_level(
+    pcm: bytes | memoryview, host_byteorder: Literal["little", "big"] = sys.byteorder
+) -> float:
+    """Return the loudness of little-endian samples, 0 to 1 of full scale, RMS without offset.
+
+    Only every n-th sample is looked at, with another n in the second half: a tone that falls in
+    step with one does not with the other. An odd last byte is no sample and is left out.
+    """
+    count = len(pcm) // SAMPLE_BYTES
+    if not count:
+        return 0.0
+    whole = memoryview(pcm)[: count * SAMPLE_BYTES]
+    native = (whole if host_byteorder == "little" else _swapped(whole)).cast("h")
+    half, step = count // 2, count // SAMPLES_LOOKED_AT | 1
+    samples = native[:half:step].tolist() + native[half :: step + 2].tolist()
+    # A cheap microphone has a constant offset, which is not sound: the variance leaves it out.
+    mean = sum(samples) / len(samples)
+    variance = hypot(*samples) ** 2 / len(samples) - mean * mean
+    return sqrt(variance) / FULL_SCALE if variance > 0 else 0.0
+
+
+def _swapped(pcm: memoryview) -> memoryview:
+    samples = array("h", pcm.tobytes())
+    samples.byteswap()
+    return memoryview(samples).cast("B")

@@ -1,0 +1,215 @@
+"""Coverage: every admitted millisecond ends once, and the sums are exact."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lingua_scheduler.messages.shared import Coverage
+from lingua_scheduler.session.ledger import OTHER, RANK, REASONS_MAX, CoverageLedger, Fate
+
+pytestmark = pytest.mark.unit
+
+
+def ended_ms(coverage: Coverage) -> int:
+    """Return the sum of the four ends."""
+    four = (coverage.delivered_ms, coverage.silent_ms, coverage.failed_ms, coverage.skipped_ms)
+    return sum(four)
+
+
+def coverage(admitted: int, **ended: int) -> Coverage:
+    four = dict.fromkeys(("delivered_ms", "silent_ms", "failed_ms", "skipped_ms"), 0)
+    return Coverage(admitted_ms=admitted, **{**four, **ended})
+
+
+# One language.
+
+
+@pytest.mark.parametrize("fate", list(RANK))
+def test_an_utterance_ends_in_its_fate(fate: Fate) -> None:
+    ledger = CoverageLedger()
+    ledger.admit(0, 1500)
+    assert ledger.settle(0, fate) == fate
+    assert ledger.summary() == coverage(1500, **{f"{fate}_ms": 1500})
+
+
+def test_until_it_ends_its_time_is_open() -> None:
+    ledger = CoverageLedger()
+    ledger.admit(0, 1000)
+    ledger.admit(1, 500)
+    ledger.settle(0, "delivered")
+    assert (ledger.open_ms, ledger.open_utterances) == (500, 1)
+    assert ledger.summary() == coverage(1500, delivered_ms=1000)
+
+
+def test_silence_that_became_no_utterance_is_admitted_and_ended_at_once() -> None:
+    ledger = CoverageLedger()
+    ledger.silent(640)
+    assert ledger.summary() == coverage(640, silent_ms=640)
+    assert ledger.open_ms == 0
+
+
+def test_the_first_end_counts_and_later_ones_change_nothing() -> None:
+    ledger = CoverageLedger()
+    ledger.admit(0, 1000)
+    assert ledger.settle(0, "failed", "expired") == "failed"
+    assert ledger.settle(0, "delivered") is None
+    assert ledger.settle(0, "failed", "expired", lane="en") is None
+    assert ledger.summary() == coverage(1000, failed_ms=1000)
+    assert ledger.reasons() == {("failed", "expired"): 1000}
+
+
+def test_an_index_never_admitted_ends_nothing() -> None:
+    ledger = CoverageLedger()
+    assert ledger.settle(7, "delivered") is None
+    assert ledger.summary() == coverage(0)
+
+
+def test_an_open_utterance_cannot_be_admitted_again() -> None:
+    ledger = CoverageLedger()
+    ledger.admit(0, 1000)
+    with pytest.raises(AssertionError):
+        ledger.admit(0, 1000)
+    assert ledger.summary().admitted_ms == 1000
+
+
+# Several languages.
+
+
+@pytest.mark.parametrize(
+    ("ends", "best"),
+    [
+        (("failed", "delivered"), "delivered"),
+        (("delivered", "failed"), "delivered"),
+        (("silent", "delivered"), "delivered"),
+        (("skipped", "silent"), "silent"),
+        (("failed", "skipped"), "skipped"),
+        (("failed", "failed"), "failed"),
+    ],
+)
+def test_an_utterance_of_two_lanes_counts_once_with_the_better_end(
+    ends: tuple[Fate, Fate], best: Fate
+) -> None:
+    ledger = CoverageLedger()
+    ledger.admit(0, 1000, lanes=2)
+    assert ledger.settle(0, ends[0], lane="en") is None
+    assert ledger.open_ms == 1000
+    assert ledger.settle(0, ends[1], lane="ja") == best
+    assert ledger.summary() == coverage(1000, **{f"{best}_ms": 1000})
+
+
+def test_the_same_lane_twice_is_not_two_lanes() -> None:
+    ledger = CoverageLedger()
+    ledger.admit(0, 1000, lanes=2)
+    ledger.settle(0, "failed", "expired", lane="en")
+    assert ledger.settle(0, "delivered", lane="en") is None
+    assert ledger.open_ms == 1000
+    assert ledger.settle(0, "failed", "cancelled", lane="ja") == "failed"
+    assert ledger.reasons() == {("failed", "expired"): 1000}
+
+
+def test_lanes_without_names_are_counted() -> None:
+    ledger = CoverageLedger()
+    ledger.admit(0, 1000, lanes=2)
+    assert ledger.settle(0, "failed", "expired") is None
+    assert ledger.settle(0, "delivered") == "delivered"
+    assert ledger.settle(0, "failed", "expired") is None
+    assert ledger.summary() == coverage(1000, delivered_ms=1000)
+
+
+def test_the_reason_is_that_of_the_end_that_counts() -> None:
+    ledger = CoverageLedger()
+    ledger.admit(0, 1000, lanes=3)
+    ledger.settle(0, "failed", "expired", lane="en")
+    ledger.settle(0, "skipped", "cancelled", lane="ja")
+    ledger.settle(0, "failed", "failed", lane="fr")
+    assert ledger.reasons() == {("skipped", "cancelled"): 1000}
+
+
+# The end of a session.
+
+
+def test_what_is_open_at_the_end_ends_with_its_best_lane_so_far() -> None:
+    ledger = CoverageLedger()
+    ledger.admit(0, 100)
+    ledger.admit(1, 200, lanes=2)
+    ledger.settle(1, "delivered", lane="en")
+    ledger.admit(2, 400, lanes=2)
+    ledger.settle(2, "failed", "expired", lane="en")
+    assert ledger.settle_rest("skipped", "session_closed") == 3
+    assert ledger.summary() == coverage(700, delivered_ms=200, skipped_ms=500)
+    assert ledger.reasons() == {("skipped", "session_closed"): 500}
+    assert (ledger.open_ms, ledger.open_utterances) == (0, 0)
+
+
+# Exact sums in bounded memory.
+
+
+def test_fractions_are_carried_and_not_lost() -> None:
+    ledger = CoverageLedger()
+    for index in range(3000):
+        ledger.admit(index, 1 / 3)
+        ledger.settle(index, "delivered")
+    # Each third is 333 microseconds.
+    assert ledger.summary() == coverage(999, delivered_ms=999)
+
+
+def test_reasons_beyond_any_list_are_summed_as_other() -> None:
+    ledger = CoverageLedger()
+    for index in range(REASONS_MAX + 10):
+        ledger.admit(index, 1)
+        ledger.settle(index, "failed", f"reason {index}")
+    assert len(ledger.reasons()) == REASONS_MAX + 1
+    assert ledger.reasons()["failed", OTHER] == 10
+    assert sum(ledger.reasons().values()) == ledger.summary().failed_ms
+
+
+def test_what_ended_is_not_kept() -> None:
+    ledger = CoverageLedger()
+    for index in range(1000):
+        ledger.admit(index, 10, lanes=2)
+        ledger.settle(index, "delivered", lane="en")
+        ledger.settle(index, "delivered", lane="ja")
+        assert ledger._open == {}
+
+
+DURATIONS = st.one_of(st.integers(0, 20_000), st.floats(0, 20_000))
+UTTERANCES = st.lists(
+    st.tuples(DURATIONS, st.lists(st.sampled_from(list(RANK)), min_size=1, max_size=3)),
+    max_size=20,
+)
+
+
+@given(UTTERANCES, st.lists(DURATIONS, max_size=5), st.randoms(use_true_random=False))
+def test_the_sums_are_exact_whatever_the_order_and_repetition(
+    utterances: list[tuple[float, list[Fate]]], silences: list[float], chance: Random
+) -> None:
+    ledger = CoverageLedger()
+    for index, (duration_ms, fates) in enumerate(utterances):
+        ledger.admit(index, duration_ms, lanes=len(fates))
+    for duration_ms in silences:
+        ledger.silent(duration_ms)
+    ends = [
+        (index, fate, f"lane-{lane}")
+        for index, (_, fates) in enumerate(utterances)
+        for lane, fate in enumerate(fates)
+    ]
+    closed: dict[int, Fate] = {}
+    chance.shuffle(ends)
+    for index, fate, lane in [end for end in ends for _ in range(2)]:
+        assert ended_ms(ledger.summary()) + ledger.open_ms == ledger.summary().admitted_ms
+        final = ledger.settle(index, fate, "told", lane)
+        if final is not None:
+            assert index not in closed
+            closed[index] = final
+    assert closed == {
+        index: max(fates, key=RANK.__getitem__) for index, (_, fates) in enumerate(utterances)
+    }
+    summary = ledger.summary()
+    assert ledger.open_ms == 0
+    assert ended_ms(summary) == summary.admitted_ms
+    exact_ms = sum(duration for duration, _ in utterances) + sum(silences)
+    assert abs(summary.admitted_ms - exact_ms) <= 0.51
