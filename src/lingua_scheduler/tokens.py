@@ -1,0 +1,370 @@
+"""Signed, short-lived tokens: what a client or a node may do, readable without asking anybody.
+
+A token is a JWT signed with HS256 and nothing else. Keys are shared texts from the settings: the
+first signs, each verifies, so a key is replaced by adding the new one in front and removing the old
+one when its tokens have run out. Client and node tokens differ by key, audience and type, and one
+is never read as the other. There is no list of revoked tokens: a token ends when it expires or when
+its key is removed. The edge reads tokens, `lingua token` makes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
+
+import jwt
+import msgspec
+from msgspec import Meta, Struct
+
+from lingua_scheduler.errors import ConfigError, InvalidIdentifier, InvalidInput, InvalidLanguage
+from lingua_scheduler.languages import language, understands
+from lingua_scheduler.secret import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Reason = Literal[
+    "malformed",
+    "bad_signature",
+    "expired",
+    "not_yet",
+    "wrong_audience",
+    "wrong_node",
+    "wrong_type",
+    "unknown_key",
+]
+REASONS: tuple[str, ...] = get_args(Reason)
+SCOPES = ("speak", "listen", "admin")
+DEFAULT_SCOPES = frozenset({"speak", "listen"})
+
+CLIENT_AUDIENCE = "lingua:client"
+NODE_AUDIENCE = "lingua:node"
+CLIENT_TTL_S = 3600
+NODE_TTL_S = 24 * 3600
+TTL_S_MAX = 30 * 24 * 3600
+MAX_JOBS_MAX = 1024
+
+ALGORITHM = "HS256"
+KEY_BYTES_MIN = 32
+TOKEN_CHARS_MAX = 4096
+LEEWAY_S = 5
+# Three base64url parts; the last one is empty in an unsigned token, which is then refused as such.
+TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
+
+# The ids a key of the store may carry.
+IDENTIFIER = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+
+# Only one algorithm is known to it, so no header can ask for another.
+_JWS = jwt.PyJWS(algorithms=[ALGORITHM])
+
+
+class InvalidToken(InvalidInput):
+    """A token that gives no right; neither the error nor its text holds any part of it."""
+
+    def __init__(self, reason: Reason) -> None:
+        self.reason: Reason = reason
+        super().__init__(f"token refused: {reason}")
+
+
+class ClientGrant(Struct, frozen=True, kw_only=True):
+    """What a client token allows."""
+
+    id: str
+    tenant: str
+    languages: tuple[str, ...] | None  # None: any
+    rooms: bool
+    scopes: frozenset[str]
+    expires_at: float  # seconds since 1970, as in the token
+
+    def allows(self, scope: str) -> bool:
+        """Tell whether this scope was granted."""
+        return scope in self.scopes
+
+    def allows_language(self, code: str) -> bool:
+        """Tell whether this language may be spoken or asked for."""
+        return understands(self.languages, code)
+
+
+class NodeGrant(Struct, frozen=True, kw_only=True):
+    """What a node token allows, and to which node."""
+
+    id: str
+    node_id: str
+    tenant: str  # empty: a node for everybody's jobs
+    max_jobs: int | None  # None: as many as the node says
+    expires_at: float  # seconds since 1970, as in the token
+
+    def check_node(self, node_id: str) -> None:
+        """Raise `InvalidToken` if another node than the one it was made for shows it."""
+        if node_id != self.node_id:
+            raise InvalidToken("wrong_node")
+
+
+# 9999-12-31; also keeps infinity and what does not fit a clock out.
+_Seconds = Annotated[float, Meta(ge=0, le=253_402_300_799)]
+
+
+class _Claims(Struct, kw_only=True, omit_defaults=True):
+    """The claims both kinds have; unknown ones are ignored."""
+
+    aud: str | list[str] = ""
+    typ: str = ""
+    exp: _Seconds
+    iat: _Seconds = 0.0
+    nbf: _Seconds = 0.0
+    jti: Annotated[str, Meta(min_length=1, max_length=128)]
+    tenant: str = ""
+
+
+class _ClientClaims(_Claims, kw_only=True, omit_defaults=True):
+    """A claim that is missing grants nothing, but for `languages`, where it means any."""
+
+    languages: list[str] | None = None
+    rooms: bool = False
+    scopes: list[str] = []
+
+
+class _NodeClaims(_Claims, kw_only=True, omit_defaults=True):
+    sub: str
+    max_jobs: Annotated[int, Meta(ge=1, le=MAX_JOBS_MAX)] | None = None
+
+
+_C = TypeVar("_C", bound=_Claims)
+
+
+class TokenKeys:
+    """The keys of one deployment: makes tokens with the first of a kind, reads them with any."""
+
+    __slots__ = ("_clients", "_clock", "_nodes")
+
+    def __init__(
+        self,
+        client_keys: Iterable[Secret],
+        node_keys: Iterable[Secret],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        # Key bytes by key id, the signing key first.
+        self._clients = _by_id("auth.client_keys", client_keys)
+        self._nodes = _by_id("auth.node_keys", node_keys)
+        # Wall clock in seconds: tokens are made and read by different machines.
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"TokenKeys(client={list(self._clients)}, node={list(self._nodes)})"
+
+    @property
+    def asks_clients(self) -> bool:
+        """Tell whether clients need a token at all."""
+        return bool(self._clients)
+
+    @property
+    def asks_nodes(self) -> bool:
+        """Tell whether nodes need a token at all."""
+        return bool(self._nodes)
+
+    def issue_client(
+        self,
+        *,
+        tenant: str = "",
+        languages: Iterable[str] | None = None,
+        rooms: bool = True,
+        scopes: Iterable[str] = DEFAULT_SCOPES,
+        ttl_s: float = CLIENT_TTL_S,
+    ) -> Secret:
+        """Return a new token for clients of a tenant."""
+        granted = sorted(set(scopes))
+        for scope in granted:
+            if scope not in SCOPES:
+                raise InvalidInput(f"not a scope: {scope[:40]!r} (there are {', '.join(SCOPES)})")
+        claims = _ClientClaims(
+            **self._head(CLIENT_AUDIENCE, tenant, ttl_s),
+            languages=None if languages is None else [language(code) for code in languages],
+            rooms=rooms,
+            scopes=granted,
+        )
+        return _sign("auth.client_keys", self._clients, claims)
+
+    def issue_node(
+        self,
+        node_id: str,
+        *,
+        tenant: str = "",
+        max_jobs: int | None = None,
+        ttl_s: float = NODE_TTL_S,
+    ) -> Secret:
+        """Return a new token for one node."""
+        if max_jobs is not None and not 1 <= max_jobs <= MAX_JOBS_MAX:
+            raise InvalidInput(f"max_jobs must be from 1 to {MAX_JOBS_MAX}, got: {max_jobs}")
+        claims = _NodeClaims(
+            **self._head(NODE_AUDIENCE, tenant, ttl_s),
+            sub=_identifier("node id", node_id),
+            max_jobs=max_jobs,
+        )
+        return _sign("auth.node_keys", self._nodes, claims)
+
+    def read_client(self, token: str) -> ClientGrant:
+        """Return what a client's token grants now, or raise `InvalidToken`."""
+        claims = self._read(token, self._clients, CLIENT_AUDIENCE, _ClientClaims)
+        return ClientGrant(
+            id=claims.jti,
+            tenant=_tenant(claims),
+            languages=_languages(claims),
+            rooms=claims.rooms,
+            scopes=frozenset(claims.scopes),
+            expires_at=claims.exp,
+        )
+
+    def read_node(self, token: str, node_id: str | None) -> NodeGrant:
+        """Return what a node's token grants now, or raise `InvalidToken`.
+
+        `None` is for the handshake, before the node has said its id: the caller then owes the
+        grant a `check_node`.
+        """
+        claims = self._read(token, self._nodes, NODE_AUDIENCE, _NodeClaims)
+        grant = NodeGrant(
+            id=claims.jti,
+            node_id=_readable(claims.sub),
+            tenant=_tenant(claims),
+            max_jobs=claims.max_jobs,
+            expires_at=claims.exp,
+        )
+        if node_id is not None:
+            grant.check_node(node_id)
+        return grant
+
+    def _head(self, audience: str, tenant: str, ttl_s: float) -> dict[str, Any]:
+        if not 1 <= ttl_s <= TTL_S_MAX:
+            raise InvalidInput(f"a token must live from 1 s to {TTL_S_MAX} s, got: {ttl_s}")
+        now = int(self._clock())
+        return {
+            "aud": audience,
+            "typ": _type_of(audience),
+            "exp": now + ttl_s,
+            "iat": now,
+            "jti": secrets.token_urlsafe(16),
+            "tenant": _identifier("tenant", tenant) if tenant else "",
+        }
+
+    def _read(self, token: str, keys: dict[str, bytes], audience: str, kind: type[_C]) -> _C:
+        try:
+            claims = msgspec.json.decode(_verified(token, keys), type=kind)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            raise InvalidToken("malformed") from None
+        audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
+        if audience not in audiences:
+            raise InvalidToken("wrong_audience")
+        if claims.typ != _type_of(audience):
+            raise InvalidToken("wrong_type")
+        now = self._clock()
+        if claims.exp <= now - LEEWAY_S:
+            raise InvalidToken("expired")
+        if max(claims.iat, claims.nbf) > now + LEEWAY_S:
+            raise InvalidToken("not_yet")
+        return claims
+
+
+def new_key() -> Secret:
+    """Return a random key in the form the settings take: 256 bits as base64url text."""
+    return Secret(secrets.token_urlsafe(32))
+
+
+def key_id(key: bytes) -> str:
+    """Return the short name of a key that its tokens carry in the clear."""
+    return hashlib.sha256(b"lingua token key\0" + key).hexdigest()[:12]
+
+
+def unverified_claims(token: str) -> dict[str, Any]:
+    """Return what a token says of itself, checked by nobody: for showing it to a person."""
+    try:
+        parts = _JWS.decode_complete(_shaped(token), options={"verify_signature": False})
+        claims = msgspec.json.decode(parts["payload"], type=dict[str, Any])
+    except (jwt.PyJWTError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        raise InvalidToken("malformed") from None
+    return claims
+
+
+def _by_id(setting: str, keys: Iterable[Secret]) -> dict[str, bytes]:
+    known: dict[str, bytes] = {}
+    for index, secret in enumerate(keys):
+        key = secret.reveal().encode("utf-8", "surrogateescape")
+        if len(key) < KEY_BYTES_MIN:
+            problem = f"must have at least {KEY_BYTES_MIN} bytes; `lingua token key` makes one"
+            raise ConfigError(f"{setting}[{index}]", problem)
+        try:
+            _JWS.get_algorithm_by_name(ALGORITHM).prepare_key(key)
+        except jwt.InvalidKeyError:
+            # A public key is public: whoever has it could sign.
+            problem = "is a certificate or key file, not a shared key; `lingua token key` makes one"
+            raise ConfigError(f"{setting}[{index}]", problem) from None
+        known[key_id(key)] = key
+    return known
+
+
+def _sign(setting: str, keys: dict[str, bytes], claims: _Claims) -> Secret:
+    if not keys:
+        problem = "there is no key to sign with; `lingua token key` makes one"
+        raise ConfigError(setting, problem)
+    name, key = next(iter(keys.items()))
+    token = _JWS.encode(msgspec.json.encode(claims), key, ALGORITHM, headers={"kid": name})
+    if len(token) > TOKEN_CHARS_MAX:
+        raise InvalidInput(f"the token would exceed {TOKEN_CHARS_MAX} characters: grant less")
+    return Secret(token)
+
+
+def _verified(token: str, keys: dict[str, bytes]) -> bytes:
+    """Return the payload of a token that one of these keys has signed."""
+    try:
+        name = _JWS.get_unverified_header(_shaped(token)).get("kid")
+    except (jwt.PyJWTError, RecursionError):
+        raise InvalidToken("malformed") from None
+    # A token made elsewhere with a shared key may not name it.
+    candidates = list(keys.values()) if name is None else [keys[name]] if name in keys else []
+    if not candidates:
+        raise InvalidToken("unknown_key")
+    for key in candidates:
+        try:
+            payload: bytes = _JWS.decode(token, key, algorithms=[ALGORITHM])
+        except (jwt.InvalidSignatureError, jwt.InvalidAlgorithmError):
+            continue
+        except jwt.PyJWTError:
+            raise InvalidToken("malformed") from None
+        return payload
+    raise InvalidToken("bad_signature")
+
+
+def _shaped(token: str) -> str:
+    if len(token) > TOKEN_CHARS_MAX or not TOKEN.fullmatch(token):
+        raise InvalidToken("malformed")
+    return token
+
+
+def _type_of(audience: str) -> str:
+    return audience.rpartition(":")[2]
+
+
+def _tenant(claims: _Claims) -> str:
+    return _readable(claims.tenant) if claims.tenant else ""
+
+
+def _readable(value: str) -> str:
+    if not IDENTIFIER.fullmatch(value):
+        raise InvalidToken("malformed")
+    return value
+
+
+def _identifier(kind: str, value: str) -> str:
+    if not IDENTIFIER.fullmatch(value):
+        raise InvalidIdentifier(kind, value)
+    return value
+
+
+def _languages(claims: _ClientClaims) -> tuple[str, ...] | None:
+    if claims.languages is None:
+        return None
+    try:
+        return tuple(language(code) for code in claims.languages)
+    except InvalidLanguage:
+        raise InvalidToken("malformed") from None
