@@ -1,0 +1,237 @@
+"""`lingua node --simulate`: nodes that only pretend to work, to try a scheduler without models.
+
+Connects to a running scheduler, prints what happens to the connection, and a summary at the end.
+Ctrl-C or SIGTERM drains; a second one ends it at once. Real engines come later. The nodes are
+`lingua_scheduler.node`; nothing of the scheduler is used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.node import Node, NodeRefused
+from lingua_scheduler.node.machine import default_node_id
+from lingua_scheduler.node.old_node import OldNode
+from lingua_scheduler.node.sdk import DEFAULT_URL, DRAIN_REASON, fastest_loop
+from lingua_scheduler.node.simulate import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COUNT_MAX = 1000
+NO_ENGINES = "real engines come later; use --simulate for a node that only pretends to translate"
+TOTALS = (
+    ("jobs", "jobs"), ("succeeded", "done"), ("failed", "failed"), ("cancelled", "cancelled"),
+    ("refused", "refused as too many"), ("reconnects", "reconnects"),
+)  # fmt: skip
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `lingua node`."""
+    parser = subparsers.add_parser("node", help="connect nodes that simulate translating")
+    parser.set_defaults(run=run_nodes)
+    add = parser.add_argument
+    add("--simulate", action="store_true", help="pretend to translate (the only kind yet)")
+    add("--url", default=DEFAULT_URL, help=f"the scheduler (default: {DEFAULT_URL})")
+    add("--node-id", metavar="ID", help="its name (default: from the host's name)")
+    languages = parser.add_mutually_exclusive_group()
+    languages.add_argument(
+        "--pairs", type=pairs, default=(), metavar="EN>ES,EN>FR",
+        help="directions to serve, as 'en>es,en>fr' or en:es,en:fr",
+    )  # fmt: skip
+    languages.add_argument("--any", action="store_true", help="serve any direction (the default)")
+    _add_behaviour(parser)
+    add("--max-jobs", type=whole(1, 1024), default=4, metavar="N", help="at a time (default: 4)")
+    add("--count", type=whole(1, COUNT_MAX), default=1, metavar="N",
+        help="so many nodes in this process, their ids numbered (default: 1)")  # fmt: skip
+    add("--token", metavar="T", help="node token, if the scheduler wants one")
+    add("--json-wire", action="store_true", help="JSON instead of MessagePack")
+    add("--old-protocol", action="store_true", help="behave as nodes of the older protocol")
+
+
+def _add_behaviour(parser: argparse.ArgumentParser) -> None:
+    kinds = {
+        "delay-ms": (50.0, "time a job takes"),
+        "jitter-ms": (0.0, "up to so much more, evenly"),
+        "fail-percent": (0.0, "jobs that fail"),
+        "silent-percent": (0.0, "jobs that are never answered"),
+        "empty-percent": (0.0, "jobs answered as silence"),
+    }
+    for name, (default, text) in kinds.items():
+        kind = percent if name.endswith("percent") else not_negative
+        parser.add_argument(
+            f"--{name}", type=kind, default=default, metavar="N", help=f"{text} ({default:g})"
+        )
+    parser.add_argument(
+        "--partials", type=whole(0, 100), default=0, metavar="N", help="partial texts per job (0)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all chances (0)")
+    parser.add_argument("--echo", action="store_true", help="no work at all, to measure the rest")
+
+
+def run_nodes(args: argparse.Namespace) -> int:
+    """Serve until told to stop; exit code 1 if a node was refused."""
+    if not args.simulate:
+        print(f"lingua: {NO_ENGINES}", file=sys.stderr)
+        return 2
+    if args.old_protocol and args.token:
+        raise ConfigError("--token", "nodes of the older protocol have none")
+    fleet = Fleet(args)
+    with asyncio.Runner(loop_factory=fastest_loop()) as runner:
+        return runner.run(fleet.serve())
+
+
+class Fleet:
+    """The nodes of one command, and what it prints of them."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._url = args.url
+        base = args.node_id or default_node_id()
+        names = [base] if args.count == 1 else [f"{base}-{n}" for n in range(1, args.count + 1)]
+        build = _old_node if args.old_protocol else _node
+        # Node id -> node.
+        self._nodes = {
+            name: build(args, name, number, self._watching(name))
+            for number, name in enumerate(names)
+        }
+        # Asked to stop once already.
+        self._is_stopping = False
+        # What a node was last told, so that a scheduler that is away is told once.
+        self._told: dict[str, str] = {}
+
+    async def serve(self) -> int:
+        """Serve with all nodes; return the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._take_signal)
+        began = monotonic()
+        _say(f"connecting to {self._url} with {len(self._nodes)} simulated node(s)")
+        served = [self._serve_one(name) for name in self._nodes]
+        are_refused = await asyncio.gather(*served)
+        self._print_summary(monotonic() - began)
+        return 1 if any(are_refused) else 0
+
+    async def _serve_one(self, name: str) -> bool:
+        """Serve with one node; tell whether it was refused."""
+        try:
+            await self._nodes[name].serve()
+        except NodeRefused as refused:
+            _say(f"{name}: refused for good: {refused.code}: {refused.message}")
+            return True
+        return False
+
+    def _take_signal(self) -> None:
+        if not self._is_stopping:
+            _say("stopping: jobs under way are finished (again to end at once)")
+        for node in self._nodes.values():
+            if isinstance(node, Node) and not self._is_stopping:
+                node.drain(DRAIN_REASON)
+            else:
+                node.stop()
+        self._is_stopping = True
+
+    def _watching(self, name: str) -> Callable[[str, str], None]:
+        def watch(word: str, detail: str) -> None:
+            # Trying again and again is one piece of news.
+            if word in {"connecting", "draining"} or self._told.get(name) == word + detail:
+                return
+            self._told[name] = word + detail
+            _say(
+                f"{name}: {word} {detail}" if word == "registered" else f"{name}: {word}: {detail}"
+            )
+
+        return watch
+
+    def _print_summary(self, seconds: float) -> None:
+        stats = [node.stats for node in self._nodes.values()]
+        counts = {name: sum(getattr(one, name) for one in stats) for name, _ in TOTALS}
+        parts = [
+            f"{counts[name]} {words}" for name, words in TOTALS if counts[name] or name == "jobs"
+        ]
+        _say(f"{', '.join(parts)} in {seconds:.1f} s")
+
+
+def _node(
+    args: argparse.Namespace, name: str, number: int, watch: Callable[[str, str], None]
+) -> Node:
+    node = Node(
+        args.url,
+        node_id=name,
+        pairs=args.pairs,
+        max_jobs=args.max_jobs,
+        token=args.token,
+        json_wire=args.json_wire,
+        reports_usage=False,
+        watch=watch,
+    )
+    node.job(_simulation(args, number).handler())
+    return node
+
+
+def _old_node(
+    args: argparse.Namespace, name: str, number: int, watch: Callable[[str, str], None]
+) -> OldNode:
+    return OldNode(
+        args.url,
+        node_id=name,
+        pairs=args.pairs,
+        simulation=_simulation(args, number),
+        watch=watch,
+    )
+
+
+def _simulation(args: argparse.Namespace, number: int) -> Simulation:
+    return Simulation(
+        delay_ms=args.delay_ms,
+        jitter_ms=args.jitter_ms,
+        fail_percent=args.fail_percent,
+        silent_percent=args.silent_percent,
+        empty_percent=args.empty_percent,
+        partials=args.partials,
+        # Nodes of one command must not fail in step.
+        seed=args.seed + number,
+        echo=args.echo,
+    )
+
+
+def pairs(text: str) -> tuple[str, ...]:
+    """Read directions; a colon may stand for the arrow, which a shell would take."""
+    return tuple(pair.replace(":", ">") for pair in text.split(",") if pair)
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers within bounds."""
+
+    def number(text: str) -> int:
+        value = int(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"must be from {least} to {most}")
+        return value
+
+    return number
+
+
+def not_negative(text: str) -> float:
+    """Read a number that is not below 0."""
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError("must be 0 or more")
+    return number
+
+
+def percent(text: str) -> float:
+    """Read a percentage."""
+    number = not_negative(text)
+    if number > 100:
+        raise argparse.ArgumentTypeError("must be from 0 to 100")
+    return number
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

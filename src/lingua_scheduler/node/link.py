@@ -1,0 +1,280 @@
+"""A node's way to its scheduler: connect, register, heartbeat, come back after every loss.
+
+A `Link` lasts as long as the node serves and has one socket after another. It hands jobs to the
+worker and lets it send; jobs go on while it has no socket. It ends by being cancelled, or by
+`NodeRefused` when coming back cannot help.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from http import HTTPStatus
+from secrets import SystemRandom
+from time import monotonic, time
+from typing import TYPE_CHECKING, Final
+
+from picows import WSCloseCode, WSError, WSHandshakeError
+
+from lingua_scheduler.errors import LinguaError
+from lingua_scheduler.messages.codes import CloseCode, ErrorCode
+from lingua_scheduler.messages.from_node import FromNode, NodeDrain, NodeHeartbeat, NodeRegister
+from lingua_scheduler.messages.to_node import (
+    JobAssign,
+    JobCancel,
+    JobResultAck,
+    NodeControl,
+    NodeErrorMessage,
+    NodeRegisterAck,
+    NodeStatusMessage,
+    SchedulerToNode,
+)
+from lingua_scheduler.node.machine import Usage
+from lingua_scheduler.node.wire import NodeSocket, connect
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Sequence
+
+    from lingua_scheduler.node.worker import Worker
+
+    # Told what happens to the connection, as a word and a sentence.
+    Watch = Callable[[str, str], None]
+
+REGISTER_ACK_S: Final = 10.0
+HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 50, 60_000
+BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.1, 5.0
+# A connection that lasted this long was a good one: the next backoff begins anew.
+GOOD_CONNECTION_S: Final = 5.0
+
+# Registrations that stay wrong however often they are sent.
+PERMANENT_ERRORS: Final = frozenset(
+    {
+        ErrorCode.INVALID_CAPABILITY_SCHEMA, ErrorCode.NO_GPU_AVAILABLE,
+        ErrorCode.UNAUTHORIZED, ErrorCode.FORBIDDEN,
+    }
+)  # fmt: skip
+# Closes after which `reconnecting_helps` says no, or not without a change.
+PERMANENT_CLOSES: Final = frozenset(
+    {
+        CloseCode.PROTOCOL_ERROR, CloseCode.UNAUTHORIZED, CloseCode.FORBIDDEN,
+        CloseCode.REPLACED, CloseCode.REFUSED, CloseCode.TOO_MANY_ERRORS,
+    }
+)  # fmt: skip
+UPGRADE_REFUSALS: Final = {
+    HTTPStatus.UNAUTHORIZED: ErrorCode.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN: ErrorCode.FORBIDDEN,
+}
+
+_logger = logging.getLogger(__name__)
+_random = SystemRandom()
+
+
+class NodeRefused(LinguaError):
+    """The scheduler does not take this node, and trying again as it is would not help."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        self.message = message
+        super().__init__(f"the scheduler refused this node: {code}: {message}")
+
+
+class Link:
+    """The connections of one node, one after another."""
+
+    def __init__(
+        self, url: str, offered: Sequence[str], *, silence_s: float, tls: ssl.SSLContext | None
+    ) -> None:
+        self._url = url
+        self._offered = offered
+        self._silence_s = silence_s
+        self._tls = tls
+        # Set by `attach`: whose jobs these are, what the node says of itself, who is told.
+        self._worker: Worker
+        self._registration: NodeRegister
+        self._heartbeat_ms: int
+        self._watch: Watch
+        # The socket now, and the same once the node is registered on it.
+        self._socket: NodeSocket | None = None
+        self._open: NodeSocket | None = None
+        # Why the last registration was refused.
+        self._refusal: NodeErrorMessage | None = None
+        # Ends a socket that is not acknowledged, then sends the heartbeats.
+        self._timer: asyncio.TimerHandle | None = None
+        # When the node was registered on this socket, and how often in all.
+        self._registered_at = 0.0
+        self._registrations = 0
+        # Losses in a row without a good connection between.
+        self._failures = 0
+        # Why the node takes no new jobs, or None while it does.
+        self._drain_reason: str | None = None
+        self.usage = Usage()
+        self._actions: dict[type, Callable[..., None]] = {
+            NodeRegisterAck: self._registered,
+            NodeErrorMessage: self._take_error,
+            NodeControl: self._take_control,
+            NodeStatusMessage: self._take_status,
+        }
+
+    def attach(
+        self, worker: Worker, registration: NodeRegister, heartbeat_ms: int, watch: Watch
+    ) -> None:
+        """Say whose connection this is; must come before `run`."""
+        self._worker = worker
+        self._registration = registration
+        self._heartbeat_ms = heartbeat_ms
+        self._watch = watch
+        worker.node_id = registration.node_id or ""
+        self._actions[JobAssign] = worker.assign
+        self._actions[JobCancel] = worker.cancel
+        self._actions[JobResultAck] = worker.acknowledged
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the node is registered on a live socket."""
+        return self._open is not None
+
+    def send(self, message: FromNode) -> None:
+        """Send on the open socket; without one the message is dropped."""
+        if self._open is not None:
+            self._open.send(message)
+
+    def drain(self, reason: str) -> None:
+        """Ask for no more jobs, now and after every reconnect."""
+        self._drain_reason = reason
+        self.send(NodeDrain(reason=reason))
+
+    async def run(self) -> None:
+        """Stay connected until cancelled; raise `NodeRefused` when that is not possible."""
+        while True:
+            self._watch("connecting", f"to {self._url}")
+            lost = await self._connect_once()
+            self._raise_if_permanent()
+            if self._refusal is not None:
+                self._watch("refused", f"{self._refusal.code}: {self._refusal.message}")
+            else:
+                self._watch("lost", lost)
+            await asyncio.sleep(self._backoff_s())
+
+    async def _connect_once(self) -> str:
+        """Have one socket until it is lost; return why."""
+        self._refusal = self._socket = None
+        self._registered_at = 0.0
+        try:
+            self._socket = await connect(
+                self._url, self._offered, self._receive, silence_s=self._silence_s, tls=self._tls
+            )
+        except (OSError, TimeoutError, WSError) as error:
+            _raise_if_unauthorized(error)
+            return str(error) or "the scheduler did not answer"
+        return await self._stay(self._socket)
+
+    async def _stay(self, socket: NodeSocket) -> str:
+        try:
+            self._register(socket)
+            await socket.closed()
+        except asyncio.CancelledError:
+            await socket.finish()
+            raise
+        finally:
+            self._open = None
+            self._stop_timer()
+        return _why(socket)
+
+    def _register(self, socket: NodeSocket) -> None:
+        fields = {
+            name: getattr(self._registration, name) for name in NodeRegister.__struct_fields__
+        }
+        fields |= {"node_id": self._worker.node_id, "running": self._worker.held()}
+        socket.send(NodeRegister(**fields))
+        self._timer = asyncio.get_running_loop().call_later(REGISTER_ACK_S, socket.abort)
+
+    def _receive(self, message: SchedulerToNode) -> None:
+        self._actions[type(message)](message)
+
+    def _registered(self, ack: NodeRegisterAck) -> None:
+        self._stop_timer()
+        self._worker.node_id = ack.node_id
+        self._registered_at = monotonic()
+        self._worker.stats.reconnects += 1 if self._registrations else 0
+        self._registrations += 1
+        beat_ms = ack.heartbeat_ms or self._heartbeat_ms
+        beat_s = max(HEARTBEAT_MS_MIN, min(beat_ms, HEARTBEAT_MS_MAX)) / 1000
+        self._open = self._socket
+        if self._drain_reason is not None:
+            self.send(NodeDrain(reason=self._drain_reason))
+        # Before the heartbeat, which no longer lists these jobs.
+        self._worker.resend()
+        self._beat(beat_s)
+        self._watch("registered", f"as {ack.node_id}")
+
+    def _beat(self, beat_s: float) -> None:
+        worker = self._worker
+        beat = NodeHeartbeat(
+            node_id=worker.node_id,
+            timestamp=int(time() * 1000),
+            resource_usage=self.usage.now(worker.running_count),
+            running=worker.running(),
+        )
+        self.send(beat)
+        self._timer = asyncio.get_running_loop().call_later(beat_s, self._beat, beat_s)
+
+    def _take_error(self, message: NodeErrorMessage) -> None:
+        if self._open is None:
+            self._refusal = message
+            self._close_socket()
+        elif message.code == ErrorCode.NODE_NOT_REGISTERED:
+            self._close_socket()
+        else:
+            _logger.warning("the scheduler reports %s: %s", message.code, message.message)
+
+    def _take_control(self, message: NodeControl) -> None:
+        if message.command == "reconnect":
+            # Asked for, so no reason to wait longer each time.
+            self._failures = 0
+            self._close_socket()
+        else:
+            _logger.warning("the scheduler asks for %r, which is unknown here", message.command)
+
+    def _take_status(self, message: NodeStatusMessage) -> None:
+        _logger.info("this node is now %s: %s", message.status, message.reason or "")
+
+    def _close_socket(self) -> None:
+        self._open = None
+        if self._socket is not None:
+            self._socket.close(WSCloseCode.GOING_AWAY)
+
+    def _raise_if_permanent(self) -> None:
+        refusal, socket = self._refusal, self._socket
+        if refusal is not None:
+            if refusal.code in PERMANENT_ERRORS:
+                raise NodeRefused(refusal.code, refusal.message)
+        elif socket is not None and socket.close_code in PERMANENT_CLOSES:
+            close = CloseCode(socket.close_code)
+            raise NodeRefused(close.name, socket.close_reason or close.meaning)
+
+    def _backoff_s(self) -> float:
+        """Return a wait between nothing and a bound that doubles, so that a fleet spreads out."""
+        if self._registered_at and monotonic() - self._registered_at >= GOOD_CONNECTION_S:
+            self._failures = 0
+        longest = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(self._failures, 10))
+        self._failures += 1
+        return _random.uniform(0, longest)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _raise_if_unauthorized(error: Exception) -> None:
+    response = error.response if isinstance(error, WSHandshakeError) else None
+    code = UPGRADE_REFUSALS.get(response.status) if response is not None else None
+    if code is not None:
+        raise NodeRefused(code, code.hint) from error
+
+
+def _why(socket: NodeSocket) -> str:
+    if not socket.close_code:
+        return "the connection was lost"
+    return f"the scheduler closed with {socket.close_code} {socket.close_reason}".strip()

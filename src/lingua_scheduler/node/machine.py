@@ -1,0 +1,90 @@
+"""What a node tells of its machine: its name, its hardware, how busy it is.
+
+Read from the system where it offers that (/proc on Linux); elsewhere usage is 0, which a scheduler
+takes for idle. GPUs are not looked for: whoever uses one names it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lingua_scheduler.messages.shared import Hardware, ResourceUsage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lingua_scheduler.messages.shared import Gpu
+
+STAT, MEMORY = Path("/proc/stat"), Path("/proc/meminfo")
+PLATFORMS = {"win32": "windows", "darwin": "macos"}
+
+
+def default_node_id() -> str:
+    """Return an id that stays the same on this machine and that keys may carry."""
+    host = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname()) or "unnamed"
+    return f"node-{host}"[:128]
+
+
+def platform_name() -> str:
+    """Return the system in the words of the protocol."""
+    return PLATFORMS.get(sys.platform, "linux")
+
+
+def hardware(gpus: Sequence[Gpu]) -> Hardware:
+    """Return what this machine has."""
+    total_kb, _ = _memory_kb()
+    return Hardware(
+        cpu_cores=os.cpu_count() or 1,
+        memory_gb=round(total_kb / (1024 * 1024), 1),
+        gpus=tuple(gpus) or None,
+    )
+
+
+class Usage:
+    """How busy the machine is; the share of the CPU is that since the last question."""
+
+    def __init__(self, *, is_measured: bool = True) -> None:
+        # A node that only pretends to work says that its machine is idle.
+        self._is_measured = is_measured
+        # Busy and all CPU time so far, in ticks.
+        self._busy, self._all = _cpu_ticks()
+
+    def now(self, running_jobs: int) -> ResourceUsage:
+        """Return the usage in percent."""
+        if not self._is_measured:
+            return ResourceUsage(cpu_percent=0.0, mem_percent=0.0, running_jobs=running_jobs)
+        busy, total = _cpu_ticks()
+        passed = total - self._all
+        cpu = 100 * (busy - self._busy) / passed if passed > 0 else 0.0
+        self._busy, self._all = busy, total
+        memory_kb, available_kb = _memory_kb()
+        memory = 100 * (memory_kb - available_kb) / memory_kb if memory_kb else 0.0
+        return ResourceUsage(
+            cpu_percent=round(min(100.0, max(0.0, cpu)), 1),
+            mem_percent=round(memory, 1),
+            running_jobs=running_jobs,
+        )
+
+
+def _cpu_ticks() -> tuple[int, int]:
+    try:
+        first = STAT.read_text().partition("\n")[0]
+    except OSError:
+        return 0, 0
+    # user nice system idle iowait irq softirq steal; guests are counted in user already.
+    ticks = [int(word) for word in first.split()[1:9]]
+    return sum(ticks) - sum(ticks[3:5]), sum(ticks)
+
+
+def _memory_kb() -> tuple[int, int]:
+    try:
+        lines = MEMORY.read_text().splitlines()
+    except OSError:
+        return 0, 0
+    found = {name: rest.split()[0] for name, _, rest in (line.partition(":") for line in lines)}
+    return int(found.get("MemTotal", 0)), int(found.get("MemAvailable", 0))

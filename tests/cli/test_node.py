@@ -1,0 +1,235 @@
+"""`lingua node` as a person starts it: what it prints, how it ends, what it refuses."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from lingua_scheduler.cli import node as command
+from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.messages.from_node import JobAck, JobResult, NodeDrain
+from lingua_scheduler.messages.to_node import NodeErrorMessage
+from lingua_scheduler.node.sdk import DEFAULT_URL
+from node.scripted import Connection, ScriptedScheduler, job, run, scripted_scheduler
+
+pytestmark = pytest.mark.unit
+
+# As `lingua node`, whatever other commands there are.
+START = """
+import argparse, sys
+from lingua_scheduler.cli import node
+parser = argparse.ArgumentParser()
+node.add_parser(parser.add_subparsers())
+args = parser.parse_args(["node", *sys.argv[1:]])
+sys.exit(args.run(args))
+"""
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    return parser.parse_args(["node", *words])
+
+
+@asynccontextmanager
+async def started(
+    scheduler: ScriptedScheduler, *words: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", START, "--simulate", "--url", scheduler.url, *words,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, str, str]:
+    out, err = await asyncio.wait_for(process.communicate(), 20)
+    return process.returncode, out.decode(), err.decode()
+
+
+def test_without_simulate_it_says_that_engines_come_later(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    args = parsed()
+    assert args.run(args) == 2
+    assert "engines come later" in capsys.readouterr().err
+
+
+def test_the_defaults_are_those_of_the_help_text() -> None:
+    args = parsed("--simulate")
+    assert (args.url, args.max_jobs, args.count) == (DEFAULT_URL, 4, 1)
+    assert (args.delay_ms, args.jitter_ms, args.fail_percent) == (50, 0, 0)
+    assert args.pairs == ()
+
+
+def test_pairs_may_be_written_with_an_arrow_or_a_colon() -> None:
+    assert parsed("--pairs", "en>es,en>fr").pairs == ("en>es", "en>fr")
+    assert parsed("--pairs", "en:es,en:fr").pairs == ("en>es", "en>fr")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--pairs", "en>es", "--any"],
+        ["--max-jobs", "0"],
+        ["--count", "0"],
+        ["--count", "many"],
+        ["--fail-percent", "101"],
+        ["--delay-ms", "-1"],
+        ["--delay-ms", "inf"],
+    ],
+)
+def test_wrong_usage_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended_with:
+        parsed("--simulate", *words)
+    assert ended_with.value.code == 2
+    assert "error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--pairs", "what"], ["--old-protocol", "--token", "t"], ["--url", "http://127.0.0.1"]],
+)
+def test_impossible_settings_are_refused(words: list[str]) -> None:
+    args = parsed("--simulate", *words)
+    with pytest.raises(ConfigError):
+        args.run(args)
+
+
+async def take_job(connection: Connection, job_id: str = "j1") -> JobResult:
+    connection.send(job(job_id))
+    result = await connection.expect(JobResult)
+    connection.acknowledge(job_id)
+    return result
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_it_and_it_says_what_it_did(number: signal.Signals) -> None:
+    async def scenario() -> None:
+        async with scripted_scheduler() as scheduler:
+            words = ("--node-id", "n1", "--pairs", "en>es", "--delay-ms", "300", "--token", "t")
+            async with started(scheduler, *words) as process:
+                connection = await scheduler.node()
+                connection.send(job())
+                await connection.expect(JobAck)
+                process.send_signal(number)
+                await connection.expect(NodeDrain)
+                result = await connection.expect(JobResult)
+                assert (result.text_translated or "").startswith("[es] simulated speech")
+                connection.acknowledge("j1")
+                code, out, err = await ended(process)
+        assert connection.received[0].token == "t"
+        assert (code, err) == (0, "")
+        lines = out.splitlines()
+        assert lines[:3] == [
+            f"connecting to {scheduler.url} with 1 simulated node(s)",
+            "n1: registered as n1",
+            "stopping: jobs under way are finished (again to end at once)",
+        ]
+        assert lines[3].startswith("1 jobs, 1 done in ")
+
+    run(scenario())
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    async def scenario() -> None:
+        async with (
+            scripted_scheduler() as scheduler,
+            started(scheduler, "--silent-percent", "100") as process,
+        ):
+            connection = await scheduler.node()
+            connection.send(job())
+            await connection.expect(JobAck)
+            process.terminate()
+            await connection.expect(NodeDrain)
+            process.terminate()
+            code, out, err = await ended(process)
+        assert (code, err) == (0, "")
+        assert "1 jobs, 1 cancelled in " in out
+
+    run(scenario())
+
+
+def test_several_nodes_get_numbered_ids_and_a_loss_is_told() -> None:
+    async def scenario() -> None:
+        async with (
+            scripted_scheduler() as scheduler,
+            started(scheduler, "--node-id", "n", "--count", "3", "--echo") as process,
+        ):
+            connections = [await scheduler.node() for _ in range(3)]
+            for connection in connections:
+                assert (await take_job(connection)).text_asr == "utterance 0"
+            connections[0].cut()
+            again = await scheduler.node()
+            process.terminate()
+            await asyncio.wait_for(again.lost.wait(), 10)
+            code, out, _ = await ended(process)
+        assert code == 0
+        assert {connection.received[0].node_id for connection in connections} == {
+            "n-1", "n-2", "n-3",
+        }  # fmt: skip
+        lost = connections[0].received[0].node_id
+        assert f"{lost}: lost: the connection was lost" in out
+        assert out.count(f"{lost}: registered as {lost}") == 2
+        assert "3 jobs, 3 done, 1 reconnects in " in out
+
+    run(scenario())
+
+
+def test_a_refused_node_says_why_and_fails() -> None:
+    async def scenario() -> None:
+        async with scripted_scheduler() as scheduler:
+            scheduler.on_register = lambda _: NodeErrorMessage(
+                code="UNAUTHORIZED", message="a token is needed"
+            )
+            async with started(scheduler, "--node-id", "n1", "--json-wire") as process:
+                code, out, err = await ended(process)
+        assert (code, err) == (1, "")
+        assert "n1: refused for good: UNAUTHORIZED: a token is needed" in out
+        assert scheduler.all[0].offered == ["lingua.v1.json"]
+
+    run(scenario())
+
+
+def test_the_older_protocol_can_be_tried() -> None:
+    async def scenario() -> None:
+        async with scripted_scheduler() as scheduler:
+            words = ("--old-protocol", "--node-id", "old", "--delay-ms", "0")
+            async with started(scheduler, *words) as process:
+                connection = await scheduler.node()
+                assert (await take_job(connection)).success
+                process.terminate()
+                code, out, err = await ended(process)
+        assert (code, err) == (0, "")
+        assert connection.of(JobAck) == []
+        assert "old: registered as old" in out
+        assert "1 jobs, 1 done in " in out
+
+    run(scenario())
+
+
+def test_a_scheduler_that_is_not_there_is_told_once_and_waited_for() -> None:
+    async def scenario() -> None:
+        async with scripted_scheduler() as scheduler:
+            pass
+        async with started(scheduler, "--node-id", "n1") as process:
+            assert process.stdout is not None
+            lines = [await asyncio.wait_for(process.stdout.readline(), 20) for _ in range(2)]
+            assert b"n1: lost: " in lines[1]
+            process.terminate()
+            code, out, _ = await ended(process)
+        assert code == 0
+        assert "n1: lost" not in out
+
+    run(scenario())
