@@ -4,7 +4,8 @@
                       │      │        (anything but cli)
   bench, demo ────────┤      │
                       ▼      ▼
-        jobs ──► session   nodes   state ──► config ──► errors, secret, languages
+        edge ──► live ──► jobs ──► session   nodes   state ──► config ──► errors, secret, languages
+                                      └──► messages      node (the SDK) ──► messages
 
 A component is a module or package directly below lingua_scheduler. A new one needs a row here.
 """
@@ -26,11 +27,19 @@ ALLOWED: dict[str, set[str]] = {
     "secret": set(),
     "languages": {"errors"},
     "config": {"errors", "secret"},
-    "session": {"errors"},
+    "messages": {"errors"},
+    "tokens": {"errors", "secret", "languages"},
+    "metrics": set(),
+    "logs": {"errors"},
+    "session": {"errors", "languages", "messages"},
     "nodes": {"errors", "languages"},
     "state": {"errors", "config"},
     "jobs": {"errors", "config", "languages", "session", "nodes", "state"},
 }
+ALLOWED["live"] = {*ALLOWED} - {"tokens"}
+ALLOWED["edge"] = {*ALLOWED}
+# The SDK of a node needs the wire and nothing of the server.
+ALLOWED["node"] = {"errors", "languages", "messages", "logs"}
 ALLOWED["bench"] = {*ALLOWED}
 ALLOWED["demo"] = {*ALLOWED} - {"bench"}
 ALLOWED["docs"] = {*ALLOWED}

@@ -1,4 +1,4 @@
-"""`lingua demo placement` as a newcomer runs it, and that it can fail."""
+"""`lingua demo` as a newcomer runs it, and that it can fail."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import pytest
 from lingua_scheduler.cli.demo import Terminal
 from lingua_scheduler.cli.main import main
 from lingua_scheduler.config import Settings
+from lingua_scheduler.demo import live
 from lingua_scheduler.demo import placement as demo
 from lingua_scheduler.demo.placement import Said, Story, outcome_problems, result_of
 from lingua_scheduler.state.opening import open_connection
@@ -63,9 +64,23 @@ def test_the_demo_shows_what_it_promises_and_leaves_nothing_behind(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_name_the_same_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_name_the_live_path_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo"]) == 0
-    assert FACTS[-1] in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "died with work in its hands" in shown
+    assert "ms of it lost with the dead node" in shown
+    for name in ("Ben", "Cleo"):
+        assert f"{name}: 6 outcomes for 6 sentences, in order" in shown
+    assert "7200 ms of speech admitted, 7200 ms delivered, 0 ms unaccounted for" in shown
+
+
+def test_a_live_story_that_does_not_hold_is_named() -> None:
+    heard = {"type": "translation_result", "utterance_index": 1}
+    problems: list[str] = []
+    lost = {"admitted_ms": 2000, "delivered_ms": 1000}
+    live.judge(Silent(), {"Ben": [heard]}, {"coverage": lost}, problems)
+    assert len(problems) == 3
+    assert problems[0] == "Ben got the sentences as [1]"
 
 
 def test_a_claim_that_does_not_hold_is_named_and_ends_with_exit_code_1(

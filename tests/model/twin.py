@@ -496,7 +496,7 @@ class CellTwin:
         tracked = self.jobs[job]
         machine = tracked.job
         affinity = self.affinity(tracked.spec) if park and not machine.node else ""
-        if machine.node and reason != "lease_lapsed":
+        if machine.node and reason not in ("lease_lapsed", "node_lost", "push_failed"):
             machine.tried.append((machine.node, machine.boot))
         placed: object = ("NO_AVAILABLE_NODE", "affinity_elsewhere")
         if not affinity or affinity.split("/")[0] == self.name:

@@ -1,9 +1,9 @@
 """`lingua explain --from en --to es`: where a job would go in a running deployment, and why.
 
-Reads the store that the settings name, changes nothing in it, and asks no instance: every node of
-every cell is shown with the filter that removes it or with its load. In `local` mode that store is
-the private server of a scheduler that runs with the same `data_dir`; none is started for this.
-The decision itself is `jobs/placement.py`, the twin of what the scripts do.
+Reads the store that the settings name and changes nothing in it: every node of every cell is shown
+with the filter that removes it or with its load. In `local` mode that store is the private server
+of a scheduler that runs with the same `data_dir`; none is started for this. With `--url` a running
+instance is asked instead, and answers the same. The decision itself is `jobs/placement.py`.
 """
 
 from __future__ import annotations
@@ -13,22 +13,27 @@ import asyncio
 import os
 from collections import Counter
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
 
+from lingua_scheduler.cli.ask import add_options, scheduler_of
 from lingua_scheduler.cli.table import render_table
 from lingua_scheduler.config import load_settings
-from lingua_scheduler.errors import InvalidLanguage, StoreUnavailable
-from lingua_scheduler.jobs.fleet import read_fleet
-from lingua_scheduler.jobs.placement import Wish, explain
-from lingua_scheduler.jobs.requirement import SERVICES, Languages, Pipeline, demand
+from lingua_scheduler.errors import InvalidDemand, InvalidLanguage, StoreUnavailable
+from lingua_scheduler.jobs.explanation import (
+    DEFAULT_SERVICES,
+    Explanation,
+    Question,
+    explain_in,
+    service_names,
+)
+from lingua_scheduler.jobs.requirement import SERVICES, Demand
 from lingua_scheduler.languages import AUTO, language
 from lingua_scheduler.state.embedded import SOCKET_NAME, SOCKET_NOTE_NAME
-from lingua_scheduler.state.keys import Cells, identifier
+from lingua_scheduler.state.keys import Cells
 from lingua_scheduler.state.link import Address
 from lingua_scheduler.state.opening import connect, link_options, store_directory
 from lingua_scheduler.state.policy import FleetPolicy
@@ -36,11 +41,11 @@ from lingua_scheduler.state.single import SingleConnection
 from lingua_scheduler.state.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
 
     from lingua_scheduler.config import Settings
-    from lingua_scheduler.jobs.placement import Explained, Fleet, Verdict
-    from lingua_scheduler.jobs.requirement import Demand
+    from lingua_scheduler.jobs.explanation import ExplainedCell
+    from lingua_scheduler.jobs.placement import Wish
     from lingua_scheduler.state.script import Connection
 
 
@@ -56,55 +61,46 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="the language wanted",
     )  # fmt: skip
     parser.add_argument(
-        "--services", type=service_names, default=("asr", "nmt", "tts"), metavar="NAME,NAME",
+        "--services", type=services_wanted, default=DEFAULT_SERVICES, metavar="NAME,NAME",
         help=f"of {', '.join(SERVICES)} (default: asr,nmt,tts)",
     )  # fmt: skip
     parser.add_argument("--tenant", default="", help="on whose behalf (default: nobody's)")
     parser.add_argument("--prefer", default="", metavar="NODE", help="the node it should go to")
-    parser.add_argument("--json", action="store_true", help="print JSON rather than tables")
+    add_options(parser, "a running scheduler to ask (default: its store is read)")
     parser.set_defaults(run=run_explain)
 
 
 def run_explain(args: argparse.Namespace) -> int:
     """Print the verdict of every cell; the exit code does not depend on it."""
-    settings = load_settings(args.config, os.environ)
-    for kind, value in (("tenant", args.tenant), ("node", args.prefer)):
-        if value:
-            identifier(kind, value)
-    wish = Wish(wanted_by(args, settings), preferred=args.prefer)
-    views = asyncio.run(ask(settings, wish))
-    print(as_json(wish, views) if args.json else page(wish, views))
+    question = Question(
+        source=args.source, target=args.target, services=args.services, tenant=args.tenant,
+        prefer=args.prefer,
+    )  # fmt: skip
+    answer = ask_instance(args, question) if args.url else ask_store(args, question)
+    print(msgspec.json.encode(answer).decode() if args.json else page(answer, args.prefer))
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class CellView:
-    """What one cell would do."""
-
-    cell: str
-    fleet: Fleet
-    verdict: Verdict
-    lines: Sequence[Explained]
+def ask_store(args: argparse.Namespace, question: Question) -> Explanation:
+    """Decide here, with what the store knows."""
+    settings = load_settings(args.config, os.environ)
+    return asyncio.run(read_store(settings, question.wish(settings)))
 
 
-def wanted_by(args: argparse.Namespace, settings: Settings) -> Demand:
-    """Return what such a job asks of a node, with the pools its tenant is pinned to."""
-    pipeline = Pipeline(**{f"use_{name}": name in args.services for name in SERVICES})
-    pools = next((tenant.pools for tenant in settings.tenants if tenant.id == args.tenant), ())
-    languages = Languages(args.source, args.target)
-    return demand(languages, pipeline, tenant=args.tenant, pools=pools)
+def ask_instance(args: argparse.Namespace, question: Question) -> Explanation:
+    """Let a running instance decide."""
+    asked = {"from": question.source, "to": question.target, "tenant": question.tenant}
+    return scheduler_of(args).get(
+        "/api/v1/explain", Explanation, **asked, services=",".join(question.services),
+        prefer=question.prefer,
+    )  # fmt: skip
 
 
-async def ask(settings: Settings, wish: Wish) -> list[CellView]:
+async def read_store(settings: Settings, wish: Wish) -> Explanation:
     """Read every cell and decide in each."""
     cells = Cells(settings.redis.key_prefix, settings.cells).all
     async with running_store(settings) as connection:
-        store = Store(connection, FleetPolicy.of(settings))
-        fleets = await asyncio.gather(*(read_fleet(store, cell) for cell in cells))
-    return [
-        CellView(cell.name, fleet, *explain(fleet, wish))
-        for cell, fleet in zip(cells, fleets, strict=True)
-    ]
+        return await explain_in(Store(connection, FleetPolicy.of(settings)), cells, wish)
 
 
 @asynccontextmanager
@@ -139,76 +135,47 @@ def socket_in(store_dir: Path) -> Path:
         return store_dir / SOCKET_NAME
 
 
-def page(wish: Wish, views: Sequence[CellView]) -> str:
+def page(answer: Explanation, preferred: str) -> str:
     """Return what a person reads: a verdict and a table per cell that has nodes."""
-    wanted = wish.demand
+    wanted = Demand.parse(answer.demand)
     whose = f" for {wanted.tenant}" if wanted.tenant else ""
     parts = [f"{', '.join(wanted.directions)} with {', '.join(wanted.services)}{whose}"]
-    parts += [f"{verdict_line(view)}\n{node_table(view)}" for view in views if view.fleet.nodes]
-    empty = [view.cell for view in views if not view.fleet.nodes]
+    parts += [f"{verdict_line(cell)}\n{node_table(cell)}" for cell in answer.cells if cell.nodes]
+    empty = [cell.cell for cell in answer.cells if not cell.nodes]
     if empty:
         parts.append(f"no nodes in {', '.join(empty)}")
-    if wish.preferred and not any(wish.preferred in view.fleet.nodes for view in views):
-        parts.append(f"the preferred node {wish.preferred} is not known")
+    known = {line.node for cell in answer.cells for line in cell.nodes}
+    if preferred and preferred not in known:
+        parts.append(f"the preferred node {preferred} is not known")
     return "\n\n".join(parts)
 
 
-def verdict_line(view: CellView) -> str:
+def verdict_line(cell: ExplainedCell) -> str:
     """Return a cell's verdict in words."""
-    if view.verdict.node:
-        return f"{view.cell}: would go to {view.verdict.node}"
-    counts = Counter(line.removed_by for line in view.lines)
+    verdict = cell.verdict
+    if verdict.node:
+        return f"{cell.cell}: would go to {verdict.node}"
+    counts = Counter(line.removed_by for line in cell.nodes)
     removed = ", ".join(f"{count} {label}" for label, count in counts.most_common())
-    return f"{view.cell}: nobody ({view.verdict.code}, {view.verdict.label}); removed: {removed}"
+    return f"{cell.cell}: nobody ({verdict.code}, {verdict.label}); removed: {removed}"
 
 
-def node_table(view: CellView) -> str:
+def node_table(cell: ExplainedCell) -> str:
     """Return one row per node: the chosen one, those that could, those that could not."""
-    lines = sorted(view.lines, key=lambda line: (not line.chosen, bool(line.removed_by)))
+    lines = sorted(cell.nodes, key=lambda line: (not line.chosen, bool(line.removed_by)))
     return render_table(
         ("node", "pool", "taken", "slots", "result"),
         [
             (
                 line.node,
                 line.pool,
-                *slots_of(view, line),
+                line.taken,
+                line.slots,
                 "chosen" if line.chosen else line.removed_by or "could take it",
             )
             for line in lines
         ],
     )
-
-
-def slots_of(view: CellView, line: Explained) -> tuple[int, int]:
-    """Return how many slots of a node are taken, and how many it has."""
-    node = view.fleet.nodes[line.node]
-    return node.leased + node.extra, node.max_jobs
-
-
-def as_json(wish: Wish, views: Sequence[CellView]) -> str:
-    """Return the same for programs, as one object."""
-    cells = [
-        {
-            "cell": view.cell,
-            "verdict": view.verdict,
-            "nodes": [json_node(view, line) for line in view.lines],
-        }
-        for view in views
-    ]
-    return msgspec.json.encode({"demand": wish.demand.text, "cells": cells}).decode()
-
-
-def json_node(view: CellView, line: Explained) -> dict[str, str | int | bool]:
-    """Return one node of the JSON answer."""
-    taken, slots = slots_of(view, line)
-    return {
-        "node": line.node,
-        "pool": line.pool,
-        "taken": taken,
-        "slots": slots,
-        "removed_by": line.removed_by,
-        "chosen": line.chosen,
-    }
 
 
 def source_language(text: str) -> str:
@@ -224,10 +191,9 @@ def target_language(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def service_names(text: str) -> tuple[str, ...]:
+def services_wanted(text: str) -> tuple[str, ...]:
     """Read a list of services from the command line."""
-    names = tuple(text.split(","))
-    unknown = sorted(set(names) - set(SERVICES))
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no such service: {', '.join(unknown)}")
-    return names
+    try:
+        return service_names(text)
+    except InvalidDemand as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # Modules of lingua_scheduler.cli, in the order of the help text.
-COMMANDS = ("config", "explain", "bench", "demo")
+COMMANDS = (
+    "serve", "node", "sessions", "nodes", "jobs", "explain", "token", "config", "bench", "demo",
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lingua_scheduler.errors import StoreUnavailable
-from lingua_scheduler.state.records import Effects, Lease, Submitted, WaitingJob
+from lingua_scheduler.state.records import Cancelled, Effects, Lease, Submitted, WaitingJob
 from lingua_scheduler.state.reply import Reply
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.keys import Cell, Cells
     from lingua_scheduler.state.policy import Policy
     from lingua_scheduler.state.records import (
-        Cancelled,
         ForeignSlot,
         JobSpec,
         Moved,
@@ -170,6 +169,8 @@ class Dispatcher:
             home, job, attempt, node=node, reason=reason, park=park
         )
         work = await self._follow(home, moved.effects)
+        if moved.left_node and not node and moved.reply is not Reply.DEFERRED:
+            work.stop.append(self._left(job, attempt, moved))
         if moved.placement is not None:
             work.push.append(moved.placement)
         if moved.reply is Reply.PARKED and moved.waiting is not None:
@@ -181,6 +182,15 @@ class Dispatcher:
             if not await self._confirm(moved.cell, moved.left_node, lease, moved.ends_at_ms):
                 return await self.failover(home, job, moved.attempt, reason="lease_lapsed")
         return moved, work
+
+    def _left(self, job: str, attempt: int, moved: Moved) -> Cancelled:
+        """Who must be told to stop, where nobody but a deadline took the job away."""
+        if attempt < 0 and moved.placement is not None:
+            attempt = moved.placement.attempt - 1
+        elif attempt < 0:
+            waiting = moved.waiting
+            attempt = waiting.attempt if waiting is not None else self._policy.attempts_max
+        return Cancelled(job, attempt, self._cells.of_node(moved.left_node).name, moved.left_node)
 
     async def node_lost(self, node: str, conn: str) -> tuple[NodeReply, Work]:
         """A node's socket is gone: its leases move on."""

@@ -33,6 +33,8 @@ class FleetSnapshot:
         self._pools: dict[str, list[PoolView]] | None = None
         # Demand -> cells that serve it; dropped with each refresh.
         self._serving: dict[str, frozenset[str]] = {}
+        # Jobs that waited for a node, all cells together.
+        self.waiting = 0
 
     async def refresh(self) -> None:
         """Read the pools of every cell."""
@@ -41,7 +43,12 @@ class FleetSnapshot:
             cell.name: [pool_view(row) for row in pools]
             for cell, (pools, _, _) in zip(self._cells.all, rows, strict=True)
         }
+        self.waiting = sum(waiting for _, waiting, _ in rows)
         self._serving.clear()
+
+    def serves(self, demand: str) -> bool:
+        """Tell whether any known node serves a demand; before the first refresh: assume so."""
+        return self._pools is None or bool(self._cells_for(demand))
 
     def elsewhere(self, home: Cell, demand: str) -> list[Cell]:
         """Return the other cells that may serve a demand, in ring order."""
@@ -50,16 +57,19 @@ class FleetSnapshot:
         ring = self._cells.ring_after(home)
         if self._pools is None:
             return list(ring)
+        serving = self._cells_for(demand)
+        return [cell for cell in ring if cell.name in serving]
+
+    def _cells_for(self, demand: str) -> frozenset[str]:
         serving = self._serving.get(demand)
         if serving is None:
             wanted = Demand.parse(demand)
-            serving = frozenset(
+            serving = self._serving[demand] = frozenset(
                 name
-                for name, pools in self._pools.items()
+                for name, pools in (self._pools or {}).items()
                 if any(pool_refuses(pool, wanted) is None for pool in pools)
             )
-            self._serving[demand] = serving
-        return [cell for cell in ring if cell.name in serving]
+        return serving
 
 
 async def read_fleet(store: Store, cell: Cell) -> Fleet:

@@ -80,8 +80,10 @@ if kind then
   local s = job_finish(job, record, kind, reason, '', policy.binding_ms, out)
   reply = { Reply.SETTLED, s.epoch, s.owner, s.session, out }
 else
-  -- A slot that lapsed between two cells says nothing about the node.
-  if held and reason ~= 'lease_lapsed' then tried = tried .. record.node .. '@' .. boot .. ',' end
+  -- A lapsed slot or a lost socket says nothing about the node: if nobody else can take the job it
+  -- may go on where it was, once that node is back.
+  local blames = reason ~= 'lease_lapsed' and reason ~= 'node_lost' and reason ~= 'push_failed'
+  if held and blames then tried = tried .. record.node .. '@' .. boot .. ',' end
   local placement, code, label
   if elsewhere then
     code, label = Reply.NO_AVAILABLE_NODE, 'affinity_elsewhere'

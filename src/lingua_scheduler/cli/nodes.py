@@ -1,0 +1,161 @@
+"""`lingua nodes`: the nodes of a deployment, and what an operator does to one of them.
+
+`drain` lets a node finish what it has and gives it nothing new, `resume` undoes that, `pair` makes
+a code that lets one session use the node.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from lingua_scheduler.cli.ask import (
+    PAGE,
+    add_limit,
+    add_options,
+    age_text,
+    count_text,
+    id_path,
+    scheduler_of,
+)
+from lingua_scheduler.cli.table import render_table
+from lingua_scheduler.edge.answers import DrainAnswer, NodeAnswer, NodePage, PairingAnswer
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from lingua_scheduler.cli.ask import Scheduler
+
+HEADERS = ("node", "status", "busy", "languages", "services", "beat", "runs", "instance")
+LANGUAGES_CHARS = 40
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `lingua nodes` and what can be done to a node."""
+    parser = subparsers.add_parser("nodes", help="show the nodes, or drain, resume or pair one")
+    add_options(parser)
+    add_limit(parser)
+    parser.set_defaults(run=run_nodes)
+    acts = parser.add_subparsers(title="acts", metavar="ACT")
+    kinds: tuple[tuple[str, str, Callable[[argparse.Namespace], int]], ...] = (
+        ("drain", "give a node no new work", run_drain),
+        ("resume", "give a node work again", run_resume),
+        ("pair", "make a code that lets one session use a node", run_pair),
+    )
+    for name, text, run in kinds:
+        act = acts.add_parser(name, help=text)
+        act.add_argument("id", metavar="ID", help="the node")
+        add_options(act, is_nested=True)
+        act.set_defaults(run=run)
+
+
+def run_nodes(args: argparse.Namespace) -> int:
+    """Print the nodes."""
+    scheduler = scheduler_of(args)
+    page = fetch(scheduler, args.limit)
+    print(msgspec.json.encode(page).decode() if args.json else shown(page, scheduler))
+    return 0
+
+
+def run_drain(args: argparse.Namespace) -> int:
+    """Give a node no new work."""
+    return _drain(args, draining=True)
+
+
+def run_resume(args: argparse.Namespace) -> int:
+    """Give a node work again."""
+    return _drain(args, draining=False)
+
+
+def run_pair(args: argparse.Namespace) -> int:
+    """Make a pairing code."""
+    path = f"{id_path('nodes', args.id)}/pairing"
+    answer = scheduler_of(args).post(path, PairingAnswer, {})
+    if args.json:
+        print(msgspec.json.encode(answer).decode())
+    else:
+        print(
+            f"{answer.code}\n"
+            f"one session may use {answer.id} with `pairing_code` {answer.code} within "
+            f"{answer.expires_in_s // 60} minutes"
+        )
+    return 0
+
+
+def _drain(args: argparse.Namespace, *, draining: bool) -> int:
+    path = f"{id_path('nodes', args.id)}/drain"
+    answer = scheduler_of(args).post(path, DrainAnswer, {"draining": draining})
+    if args.json:
+        print(msgspec.json.encode(answer).decode())
+    elif draining:
+        print(f"{answer.id} drains: no new work, {count_text(answer.leased, 'job')} to finish")
+    else:
+        print(f"{answer.id} gets work again")
+    return 0
+
+
+def fetch(scheduler: Scheduler, limit: int) -> NodePage:
+    """Read so many nodes, page by page."""
+    found: list[NodeAnswer] = []
+    after: str | None = ""
+    while after is not None and len(found) < limit:
+        size = min(PAGE, limit - len(found))
+        page = scheduler.get("/api/v1/nodes", NodePage, limit=size, after=after)
+        found += page.nodes
+        after = page.next
+    return NodePage(nodes=tuple(found), next=after)
+
+
+def shown(page: NodePage, scheduler: Scheduler) -> str:
+    """Return what a person reads."""
+    if not page.nodes:
+        return (
+            f"no nodes are known to {scheduler.url}\n"
+            f"start one: lingua node --simulate --url {scheduler.sockets}/ws/node"
+        )
+    return f"{summary(page)}\n\n{table(page.nodes)}"
+
+
+def summary(page: NodePage) -> str:
+    """Return the fleet in one line."""
+    ready = [node for node in page.nodes if condition(node) == "ready"]
+    slots = sum(node.slots for node in ready)
+    free = sum(max(0, node.slots - node.leased - node.extra) for node in ready)
+    more = " (there are more: --limit)" if page.next else ""
+    head = f"{count_text(len(page.nodes), 'node')}{more}, {len(ready)} ready"
+    return f"{head}, {free} of {count_text(slots, 'slot')} free"
+
+
+def table(nodes: Sequence[NodeAnswer]) -> str:
+    """Return one row per node, by id."""
+    return render_table(HEADERS, [row(node) for node in sorted(nodes, key=lambda n: n.id)])
+
+
+def row(node: NodeAnswer) -> tuple[str, ...]:
+    """Return the cells of one node."""
+    return (
+        node.id,
+        condition(node),
+        f"{node.leased + node.extra}/{node.slots}",
+        clipped(node.languages),
+        " ".join(node.services),
+        age_text(node.beat_age_ms),
+        f"{node.platform} {node.version}".strip() or "-",
+        node.instance,
+    )
+
+
+def condition(node: NodeAnswer) -> str:
+    """Return whether a node takes work, or what keeps it from that."""
+    if node.status == "offline":
+        return "offline"
+    if node.draining:
+        return "draining"
+    return "overloaded" if node.over and node.status == "ready" else node.status
+
+
+def clipped(words: str) -> str:
+    """Return words no longer than a column; `--json` has all of them."""
+    return words if len(words) <= LANGUAGES_CHARS else f"{words[: LANGUAGES_CHARS - 3]}..."

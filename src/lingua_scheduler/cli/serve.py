@@ -1,0 +1,118 @@
+"""`lingua serve`: runs a scheduler until it is told to stop, and finishes what it has begun."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lingua_scheduler import __version__
+from lingua_scheduler.config import check_settings, load_settings
+from lingua_scheduler.edge.server import NODE_PATH, SESSION_PATH, running_server
+from lingua_scheduler.logs import EventLog, configure_logs
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Coroutine
+
+    from lingua_scheduler.config import Settings
+    from lingua_scheduler.edge.server import RunningServer
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `lingua serve`."""
+    parser = subparsers.add_parser("serve", help="run a scheduler: clients, nodes, HTTP")
+    parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on (default: 5010; 0: a free one)")
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning"))
+    parser.add_argument(
+        "--log-json", action="store_true", help="JSON lines also on a terminal (elsewhere always)"
+    )
+    parser.set_defaults(run=run_serve)
+
+
+def run_serve(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM or Ctrl-C; 1 if something could not be finished."""
+    settings = settings_for(args)
+    as_json = args.log_json or not sys.stderr.isatty()
+    handler = configure_logs(sys.stderr, args.log_level, as_json=as_json)
+    try:
+        with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
+            return runner.run(serve(settings))
+    finally:
+        handler.close()
+
+
+def settings_for(args: argparse.Namespace) -> Settings:
+    """Return the settings with what the command line says of the port."""
+    settings = load_settings(args.config, os.environ)
+    given = {name: getattr(args, name) for name in ("host", "port")}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if not changes:
+        return settings
+    server = msgspec.convert(msgspec.to_builtins(settings.server) | changes, type(settings.server))
+    settings = msgspec.structs.replace(settings, server=server)
+    check_settings(settings)
+    return settings
+
+
+async def serve(settings: Settings) -> int:
+    """Run until a signal comes; a second one ends at once."""
+    log = EventLog("scheduler")
+    told = asyncio.Event()
+    again = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        (again if told.is_set() else told).set()
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop)
+    async with running_server(settings) as server:
+        print(greeting(server), flush=True)
+        log("serve.started", instance=server.instance.id, port=server.port)
+        await told.wait()
+        log("serve.drains", sessions=len(server.instance.board.sessions))
+        finished = await first_of(server.drain(), again.wait())
+        log("serve.stopped", finished=finished)
+    return 0 if finished else 1
+
+
+async def first_of(drain: Coroutine[Any, Any, bool], stop: Coroutine[Any, Any, bool]) -> bool:
+    """Wait for the end of draining, or for a second signal."""
+    tasks = [asyncio.create_task(drain), asyncio.create_task(stop)]
+    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    return tasks[0] in done and tasks[0].result()
+
+
+def greeting(server: RunningServer) -> str:
+    """Return the first lines: where it listens and what to do next."""
+    settings, url = server.settings, server.url
+    sockets = url.replace("http", "ws", 1)
+    store = "a private server" if settings.deployment_mode == "local" else "the shared store"
+    keys = settings.auth.client_keys or settings.auth.node_keys
+    who = "tokens are asked for" if keys else "anyone on this machine may connect"
+    return "\n".join(
+        (
+            f"lingua {__version__} listens on {url} ({store}, {who})",
+            f"  clients  {sockets}{SESSION_PATH}",
+            f"  nodes    {sockets}{NODE_PATH}",
+            f"  health   {url}/health   metrics {url}/metrics   API {url}/api/v1/openapi.json",
+            f"next: lingua node --simulate --url {sockets}{NODE_PATH}    then: lingua nodes",
+        )
+    )
+
+
+def event_loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    """Return uvloop's loop where it is installed."""
+    try:
+        import uvloop  # noqa: PLC0415 optional on some platforms
+    except ImportError:
+        return None
+    return uvloop.Loop

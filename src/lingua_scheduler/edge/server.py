@@ -1,0 +1,169 @@
+"""The whole process behind `lingua serve`: store, instance, port; and its orderly end.
+
+Boot order: store, instance with its loops, then the port. The end is the reverse: refuse what is
+new, finish what is here, close with a code that says to come back, then the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from lingua_scheduler.edge.door import Door, bearer_of
+from lingua_scheduler.edge.front import FrontLimits, FrontOptions, SocketRoute, serve_front
+from lingua_scheduler.edge.head import Refusal
+from lingua_scheduler.edge.http import http_app
+from lingua_scheduler.edge.node_socket import NodeHandshake, NodeSocket
+from lingua_scheduler.edge.session_socket import Handshake, SessionSocket
+from lingua_scheduler.edge.wire import WireLimits
+from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.live.instance import Instance
+from lingua_scheduler.logs import EventLog
+from lingua_scheduler.messages.codec import SUBPROTOCOLS
+from lingua_scheduler.state.opening import open_connection
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from lingua_scheduler.config import Server, Settings
+    from lingua_scheduler.edge.front import Front
+    from lingua_scheduler.edge.head import Head
+    from lingua_scheduler.edge.wire import Receiver, Wire
+
+SESSION_PATH = "/ws/session"
+NODE_PATH = "/ws/node"
+
+
+@dataclass(slots=True)
+class RunningServer:
+    """A scheduler that serves."""
+
+    settings: Settings
+    instance: Instance
+    front: Front
+
+    @property
+    def port(self) -> int:
+        """Return the port it listens on."""
+        return self.front.port
+
+    @property
+    def url(self) -> str:
+        """Return the address of its HTTP side."""
+        scheme = "https" if self.settings.server.tls_cert_file else "http"
+        host = self.settings.server.host
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    async def drain(self) -> bool:
+        """Finish what is under way; tells whether all of it was finished."""
+        self.front.stop_accepting()
+        return await self.instance.drain()
+
+
+@asynccontextmanager
+async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
+    """Serve until the block is left; leaving it drops what is not finished (see `drain`)."""
+    log = EventLog("scheduler")
+    async with open_connection(settings) as connection:
+        instance = Instance(settings, connection, log)
+        await instance.forget_former()
+        loops = asyncio.create_task(instance.run())
+        runner = web.AppRunner(http_app(instance, Door(settings)), access_log=None)
+        await runner.setup()
+        front = await _listen(settings, instance, runner)
+        try:
+            yield RunningServer(settings, instance, front)
+        finally:
+            await front.close()
+            await runner.cleanup()
+            loops.cancel()
+            await asyncio.gather(loops, return_exceptions=True)
+            await instance.tasks.end()
+
+
+async def _listen(settings: Settings, instance: Instance, runner: web.AppRunner) -> Front:
+    server, door = settings.server, Door(settings)
+    connections = instance.metrics.connections
+
+    def session(wire: Wire, head: Head) -> Receiver:
+        _refuse_when_draining(instance)
+        connections.labels(kind="session").inc()
+        return Handshake(SessionSocket(wire, instance, door, bearer_of(head)))
+
+    def node(wire: Wire, head: Head) -> Receiver:
+        _refuse_when_draining(instance)
+        connections.labels(kind="node").inc()
+        return NodeHandshake(NodeSocket(wire, instance, door, bearer_of(head)))
+
+    http = runner.server
+    assert http is not None
+    front = await serve_front(
+        server.host,
+        server.port,
+        sockets={
+            SESSION_PATH: SocketRoute(session, _client_limits(server), SUBPROTOCOLS),
+            NODE_PATH: SocketRoute(node, _node_limits(server), SUBPROTOCOLS),
+        },
+        http=http,
+        options=FrontOptions(
+            limits=FrontLimits(
+                head_ms=min(server.handshake_ms, 5000),
+                connections_max=server.connections_max,
+                connections_per_ip_max=server.connections_per_ip_max,
+            ),
+            origins=server.origins,
+            tls=_tls(server),
+            on_error=instance.failed,
+        ),
+    )
+    _follow(instance, front)
+    return front
+
+
+def _follow(instance: Instance, front: Front) -> None:
+    metrics = instance.metrics
+
+    def count(path: str) -> int:
+        wanted = front.sockets[path].limits
+        return sum(1 for wire in front.wires if wire.limits is wanted)
+
+    metrics.connections.labels(kind="session").follow(lambda: count(SESSION_PATH))
+    metrics.connections.labels(kind="node").follow(lambda: count(NODE_PATH))
+    metrics.connections.labels(kind="http").follow(lambda: front.connections - len(front.wires))
+
+
+def _refuse_when_draining(instance: Instance) -> None:
+    if instance.draining:
+        raise Refusal(503, "the instance stops", {"Retry-After": "1"})
+
+
+def _client_limits(server: Server) -> WireLimits:
+    return WireLimits(
+        server.message_bytes_max, server.unread_bytes_max, server.ping_ms, server.dead_ms
+    )
+
+
+def _node_limits(server: Server) -> WireLimits:
+    return WireLimits(
+        server.node_message_bytes_max,
+        server.node_unread_bytes_max,
+        server.node_ping_ms,
+        server.node_dead_ms,
+    )
+
+
+def _tls(server: Server) -> ssl.SSLContext | None:
+    if not server.tls_cert_file:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(server.tls_cert_file, server.tls_key_file)
+    except OSError as error:
+        raise ConfigError("server.tls_cert_file", f"cannot be used: {error}") from error
+    return context

@@ -1,0 +1,445 @@
+"""The client's socket, phase by phase: handshake, opening, talking, ended.
+
+Each phase is a receiver of its own, so that a message that is illegal in a phase needs no `if`.
+Messages are decoded here, once; behind this file only typed messages travel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lingua_scheduler.errors import (
+    InvalidInput,
+    InvalidLanguage,
+    InvalidMessage,
+    StoreUnavailable,
+)
+from lingua_scheduler.languages import AUTO, language
+from lingua_scheduler.live.pairing import InvalidPairingCode
+from lingua_scheduler.messages import from_client as m
+from lingua_scheduler.messages.codec import CLIENT_MESSAGES, form_of
+from lingua_scheduler.messages.codes import CloseCode, ErrorCode
+from lingua_scheduler.messages.to_client import (
+    ErrorMessage,
+    ResumeRejected,
+    ServerHeartbeat,
+    SessionCloseAck,
+    SessionInitAck,
+)
+from lingua_scheduler.tokens import InvalidToken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lingua_scheduler.edge.door import Door
+    from lingua_scheduler.edge.wire import Wire
+    from lingua_scheduler.live.instance import Instance
+    from lingua_scheduler.live.session import LiveSession
+    from lingua_scheduler.messages.to_client import ToClient
+    from lingua_scheduler.tokens import ClientGrant
+
+# Invalid messages in a row before the client is shown the door.
+ERRORS_MAX = 50
+# What may arrive while the session is being opened.
+EARLY_MAX = 256
+PROTOCOL_VERSION = "1.0"
+
+
+class SessionSocket:
+    """What the phases of one client's socket share, and the session's way out."""
+
+    def __init__(self, wire: Wire, instance: Instance, door: Door, bearer: str | None) -> None:
+        self.wire = wire
+        self.instance = instance
+        self.door = door
+        self.bearer = bearer
+        self.codec = CLIENT_MESSAGES[form_of(wire.subprotocol)]
+        self._encode = self.codec.encode
+        self._write = wire.send_binary if self.codec.is_binary else wire.send_text
+        self.speaks_additions = wire.subprotocol is not None
+        self.wants_events = wire.subprotocol is None
+        # What the client's token allows; None where nobody is asked.
+        self.grant: ClientGrant | None = None
+        # Messages refused since the last one that was used.
+        self.errors = 0
+        self._seen = instance.metrics.messages_total
+
+    def send(self, message: ToClient) -> None:
+        """Send one message; the wire drops a client that does not read."""
+        self._write(self._encode(message))
+
+    def close(self, code: int, reason: str) -> None:
+        """Close the socket."""
+        self.wire.close(code, reason)
+
+    def decode(self, data: bytes) -> m.ClientMessage | None:
+        """Read a message, or answer that it is none."""
+        try:
+            message = self.codec.decode(data)
+        except InvalidMessage as problem:
+            self.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
+            return None
+        return message
+
+    def refuse(self, code: ErrorCode, problem: str, **more: Any) -> None:
+        """Answer a message that cannot be used."""
+        self.instance.metrics.invalid_messages_total.labels(socket="session", code=code).inc()
+        self.send(ErrorMessage(code=code, message=problem, **more))
+        self.errors += 1
+        if self.errors >= ERRORS_MAX:
+            self.close(CloseCode.TOO_MANY_ERRORS, "too many invalid messages in a row")
+
+
+class Handshake:
+    """Waits for the first message: `session_init` or `session_resume`."""
+
+    def __init__(self, socket: SessionSocket) -> None:
+        self._socket = socket
+        loop = asyncio.get_running_loop()
+        limit = socket.instance.settings.server.handshake_ms / 1000
+        self._timer = loop.call_later(limit, self._too_late)
+
+    def text(self, data: bytes) -> None:
+        """Take a JSON message."""
+        socket = self._socket
+        if socket.codec.is_binary:
+            socket.refuse(ErrorCode.INVALID_MESSAGE, "this socket speaks MessagePack")
+        elif (message := socket.decode(data)) is not None:
+            self._first(message)
+
+    def binary(self, data: bytes) -> None:
+        """Take a MessagePack message."""
+        socket = self._socket
+        if not socket.codec.is_binary:
+            socket.refuse(ErrorCode.INVALID_MESSAGE, "audio needs an open session first")
+        elif (message := socket.decode(data)) is not None:
+            self._first(message)
+
+    def lost(self) -> None:
+        """The client went away."""
+        self._timer.cancel()
+
+    def _first(self, message: m.ClientMessage) -> None:
+        socket = self._socket
+        if isinstance(message, m.SessionResume):
+            rejected = ResumeRejected(session_id=message.session_id, reason="unknown_session")
+            socket.send(rejected)
+        elif not isinstance(message, m.SessionInit):
+            socket.refuse(ErrorCode.INVALID_SESSION, "the first message must be session_init")
+        elif socket.instance.draining:
+            socket.close(CloseCode.GOING_AWAY, "the instance stops")
+        else:
+            self._timer.cancel()
+            opening = Opening(socket)
+            socket.wire.receiver = opening
+            socket.instance.tasks.start(opening.open(message))
+
+    def _too_late(self) -> None:
+        self._socket.close(CloseCode.HANDSHAKE_TIMEOUT, "no session_init in time")
+
+
+class Opening:
+    """Keeps what arrives while the store opens the session."""
+
+    def __init__(self, socket: SessionSocket) -> None:
+        self._socket = socket
+        self._early: list[tuple[bool, bytes]] = []
+        self._is_lost = False
+
+    def text(self, data: bytes) -> None:
+        """Keep a text message."""
+        self._keep(is_text=True, data=data)
+
+    def binary(self, data: bytes) -> None:
+        """Keep a binary message."""
+        self._keep(is_text=False, data=data)
+
+    def lost(self) -> None:
+        """The client went away before its session was open."""
+        self._is_lost = True
+
+    def _keep(self, *, is_text: bool, data: bytes) -> None:
+        self._early.append((is_text, data))
+        if len(self._early) > EARLY_MAX:
+            self._socket.close(CloseCode.RATE_LIMITED, "too much before the session was open")
+
+    async def open(self, init: m.SessionInit) -> None:
+        """Open the session and go on with what came early, or go back to the handshake."""
+        is_answered = False
+        try:
+            await self._open(init)
+            is_answered = True
+        finally:
+            if not is_answered:
+                self._socket.close(CloseCode.INTERNAL, "the session could not be opened")
+
+    async def _open(self, init: m.SessionInit) -> None:
+        socket = self._socket
+        session = await self._try(init)
+        if session is None:
+            if not self._is_lost and socket.wire.is_open:
+                socket.wire.receiver = Handshake(socket)
+                self._go_on()
+            return
+        unserved = await socket.instance.unserved(session.profile)
+        if self._is_lost:
+            socket.instance.session_lost(session)
+            return
+        if init.audio_format or init.tgt_langs or init.sample_rate:
+            socket.speaks_additions = True
+        if init.ui_events is not None:
+            socket.wants_events = init.ui_events
+        socket.errors = 0
+        socket.wire.receiver = Talking(socket, session)
+        socket.send(ack_of(socket, session, init, unserved))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Hand on what came early; each message may change who takes the next one."""
+        wire = self._socket.wire
+        for is_text, data in self._early:
+            if wire.is_open:
+                (wire.receiver.text if is_text else wire.receiver.binary)(data)
+
+    async def _try(self, init: m.SessionInit) -> LiveSession | None:
+        socket, retry = self._socket, self._socket.instance.settings.jobs.retry_after_ms
+        try:
+            grant = socket.grant = socket.door.client(init.token or socket.bearer)
+            allow(grant, init)
+            tenant = grant.tenant if grant is not None else ""
+            return await socket.instance.open_session(init, socket, tenant=tenant)
+        except InvalidToken as problem:
+            socket.refuse(ErrorCode.UNAUTHORIZED, str(problem))
+            socket.close(CloseCode.UNAUTHORIZED, "a valid token is needed")
+        except Forbidden as problem:
+            socket.refuse(ErrorCode.FORBIDDEN, str(problem))
+            socket.close(CloseCode.FORBIDDEN, "the token does not allow this")
+        except InvalidPairingCode as problem:
+            socket.refuse(ErrorCode.INVALID_PAIRING_CODE, str(problem))
+        except InvalidLanguage as problem:
+            socket.refuse(ErrorCode.UNSUPPORTED_LANGUAGE, str(problem))
+        except InvalidInput as problem:
+            socket.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
+        except StoreUnavailable:
+            code = ErrorCode.SCHEDULER_DEPENDENCY_DOWN
+            socket.refuse(code, code.hint, retry_after_ms=retry)
+        return None
+
+
+class Talking:
+    """The session is open."""
+
+    def __init__(self, socket: SessionSocket, session: LiveSession) -> None:
+        self._socket = socket
+        self._session = session
+        self._session_id = session.id
+
+    def text(self, data: bytes) -> None:
+        """Take a JSON message."""
+        socket = self._socket
+        if socket.codec.is_binary:
+            socket.refuse(ErrorCode.INVALID_MESSAGE, "this socket speaks MessagePack")
+        elif (message := socket.decode(data)) is not None:
+            self._handle(message)
+
+    def binary(self, data: bytes) -> None:
+        """Take a MessagePack message; on a JSON socket the frame is one chunk of audio."""
+        socket = self._socket
+        if not socket.codec.is_binary:
+            self._raw_audio(data)
+        elif (message := socket.decode(data)) is not None:
+            self._handle(message)
+
+    def lost(self) -> None:
+        """The client went away."""
+        self._socket.instance.session_lost(self._session)
+
+    def _handle(self, message: m.ClientMessage) -> None:
+        # What has no session id of its own (rooms, signalling) is about this connection's.
+        session_id = getattr(message, "session_id", self._session_id)
+        if session_id != self._session_id:
+            self._socket.refuse(ErrorCode.INVALID_SESSION, "not the session of this connection")
+            return
+        try:
+            self.HANDLERS[type(message)](self, message)
+        except InvalidLanguage as problem:
+            self._socket.refuse(ErrorCode.UNSUPPORTED_LANGUAGE, str(problem))
+        except InvalidInput as problem:
+            self._socket.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
+        except Forbidden as problem:
+            self._socket.refuse(ErrorCode.FORBIDDEN, str(problem))
+        else:
+            self._socket.errors = 0
+
+    def _raw_audio(self, data: bytes) -> None:
+        try:
+            allow_speech(self._socket.grant)
+            self._session.audio(data, seq=None, is_final=False)
+        except InvalidInput as problem:
+            self._socket.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
+        except Forbidden as problem:
+            self._socket.refuse(ErrorCode.FORBIDDEN, str(problem))
+        else:
+            self._socket.errors = 0
+
+    def _audio(self, chunk: m.AudioChunk) -> None:
+        allow_speech(self._socket.grant)
+        self._session.audio(
+            chunk.payload or b"", seq=chunk.seq, is_final=chunk.is_final,
+            client_ts_ms=chunk.client_timestamp_ms,
+        )  # fmt: skip
+
+    def _utterance(self, message: m.Utterance) -> None:
+        allow_speech(self._socket.grant)
+        allow_languages(self._socket.grant, message.src_lang, message.tgt_lang)
+        self._session.utterance(message)
+
+    def _heartbeat(self, beat: m.ClientHeartbeat) -> None:
+        now = self._socket.instance.clock.wall_ms()
+        self._socket.send(ServerHeartbeat(session_id=beat.session_id, timestamp=now))
+
+    def _update(self, change: m.SessionUpdate) -> None:
+        wanted = (change.src_lang, change.tgt_lang, change.preferred_lang)
+        allow_languages(self._socket.grant, *wanted, *(change.tgt_langs or ()))
+        preferred = language(change.preferred_lang) if change.preferred_lang else None
+        self._session.update(change)
+        if preferred is not None:
+            self._socket.instance.hall.set_language(self._session, preferred)
+
+    def _room_create(self, ask: m.RoomCreate) -> None:
+        allow_room(self._socket.grant, ask.preferred_lang)
+        self._socket.instance.hall.create(self._session, ask)
+
+    def _room_join(self, ask: m.RoomJoin) -> None:
+        allow_room(self._socket.grant, ask.preferred_lang)
+        self._socket.instance.hall.join(self._session, ask)
+
+    def _tts_started(self, _: m.TtsStarted) -> None:
+        self._session.tts_started()
+
+    def _tts_ended(self, _: m.TtsPlayEnded) -> None:
+        self._session.tts_ended()
+
+    def _room_leave(self, ask: m.RoomLeave) -> None:
+        self._socket.instance.hall.leave(self._session, ask.room_code)
+
+    def _prefer_raw_voice(self, ask: m.RoomRawVoicePreference) -> None:
+        self._socket.instance.hall.prefer_raw_voice(self._session, ask)
+
+    def _relay(self, signal: m.WebrtcOffer | m.WebrtcAnswer | m.WebrtcIce) -> None:
+        self._socket.instance.hall.relay(self._session, signal)
+
+    def _again(self, _: object) -> None:
+        raise InvalidMessage("the session is open already")
+
+    def _close(self, _: m.SessionClose) -> None:
+        socket, session = self._socket, self._session
+        session.closing = True
+        socket.wire.receiver = Ended(socket, session)
+        socket.instance.tasks.start(self._finish())
+
+    async def _finish(self) -> None:
+        socket, session = self._socket, self._session
+        coverage = await socket.instance.end_session(session, "closed")
+        socket.send(
+            SessionCloseAck(
+                session_id=session.id, coverage=coverage if socket.speaks_additions else None
+            )
+        )
+        socket.close(CloseCode.NORMAL, "the session was closed")
+
+    # One table for all sessions: an idle one costs no table of its own.
+    HANDLERS: ClassVar[dict[type, Callable[[Talking, Any], None]]] = {
+        m.AudioChunk: _audio,
+        m.Utterance: _utterance,
+        m.ClientHeartbeat: _heartbeat,
+        m.SessionClose: _close,
+        m.SessionUpdate: _update,
+        m.TtsStarted: _tts_started,
+        m.TtsPlayEnded: _tts_ended,
+        m.RoomCreate: _room_create,
+        m.RoomJoin: _room_join,
+        m.RoomLeave: _room_leave,
+        m.RoomRawVoicePreference: _prefer_raw_voice,
+        m.WebrtcOffer: _relay,
+        m.WebrtcAnswer: _relay,
+        m.WebrtcIce: _relay,
+        m.SessionInit: _again,
+        m.SessionResume: _again,
+    }
+
+
+class Ended:
+    """The session is being closed: nothing more is taken."""
+
+    def __init__(self, socket: SessionSocket, session: LiveSession) -> None:
+        self._socket = socket
+        self._session = session
+
+    def text(self, data: bytes) -> None:
+        """Refuse what comes too late."""
+        if self._socket.decode(data) is not None:
+            self._socket.refuse(ErrorCode.SESSION_CLOSED, "the session was closed")
+
+    def binary(self, data: bytes) -> None:  # noqa: ARG002 whatever it is
+        """Refuse what comes too late."""
+        self._socket.refuse(ErrorCode.SESSION_CLOSED, "the session was closed")
+
+    def lost(self) -> None:
+        """The client went away; what it said is still finished."""
+        self._session.detach()
+
+
+class Forbidden(Exception):
+    """A token that does not allow what was asked for."""
+
+
+def allow(grant: ClientGrant | None, init: m.SessionInit) -> None:
+    """Raise `Forbidden` if a token does not allow this session."""
+    if grant is None:
+        return
+    if not grant.allows("speak") and not grant.allows("listen"):
+        raise Forbidden("the token allows neither to speak nor to listen")
+    wanted = (init.src_lang, init.tgt_lang, init.lang_a, init.lang_b)
+    allow_languages(grant, *wanted, *(init.tgt_langs or ()), *(init.auto_langs or ()))
+
+
+def allow_speech(grant: ClientGrant | None) -> None:
+    """Raise `Forbidden` if a token allows to listen only."""
+    if grant is not None and not grant.allows("speak"):
+        raise Forbidden("the token does not allow to speak")
+
+
+def allow_room(grant: ClientGrant | None, language_code: str | None) -> None:
+    """Raise `Forbidden` if a token allows no rooms, or not this language in one."""
+    if grant is not None and not grant.rooms:
+        raise Forbidden("the token does not allow rooms")
+    allow_languages(grant, language_code)
+
+
+def allow_languages(grant: ClientGrant | None, *codes: str | None) -> None:
+    """Raise `Forbidden` if a token does not allow one of these languages."""
+    if grant is None or grant.languages is None:
+        return
+    for code in codes:
+        if code and code.lower() != AUTO and not grant.allows_language(language(code)):
+            raise Forbidden(f"the token does not allow the language {code[:16]!r}")
+
+
+def ack_of(
+    socket: SessionSocket, session: LiveSession, init: m.SessionInit, unserved: tuple[str, ...]
+) -> SessionInitAck:
+    """Return the answer to `session_init`: old clients are told what they were always told."""
+    audio, news = session.profile.audio, socket.speaks_additions
+    message = "session created"
+    if unserved:
+        message = f"session created; no node serves {', '.join(unserved)} now"
+    return SessionInitAck(
+        session_id=session.id, assigned_node_id=session.profile.paired or None, message=message,
+        trace_id=session.trace_id, protocol_version=PROTOCOL_VERSION,
+        use_binary_frame=bool(init.audio_format), negotiated_codec=audio.name,
+        negotiated_audio_format=audio.name, negotiated_sample_rate=audio.sample_rate,
+        negotiated_channel_count=1, epoch=session.epoch if news else None,
+        unserved_langs=unserved or None if news else None,
+    )  # fmt: skip

@@ -1,0 +1,289 @@
+"""An instance as the HTTP API shows it: live objects and rows of the store become answers.
+
+Reads and never changes. A tenant that looks (`seen_by`; empty: an operator of the whole deployment)
+sees its own sessions and jobs, its own nodes and those that take anybody's jobs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from heapq import nsmallest
+from typing import TYPE_CHECKING, TypeVar
+
+from lingua_scheduler.edge.answers import (
+    ClientStats,
+    JobAnswer,
+    JobPage,
+    JobStats,
+    LanguageCount,
+    LanguageUse,
+    NodeAnswer,
+    NodePage,
+    NodeSocketAnswer,
+    NodeStats,
+    SessionAnswer,
+    SessionPage,
+    StatsAnswer,
+)
+from lingua_scheduler.languages import AUTO
+from lingua_scheduler.live.declared import ready_services
+from lingua_scheduler.nodes.capability import read_descriptor
+from lingua_scheduler.session.timeline import timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lingua_scheduler.live.instance import Instance
+    from lingua_scheduler.live.job import LiveJob
+    from lingua_scheduler.live.node import LiveNode
+    from lingua_scheduler.live.session import LiveSession
+    from lingua_scheduler.nodes.capability import Capability
+    from lingua_scheduler.session.timeline import Marks
+    from lingua_scheduler.state.keys import Cell
+    from lingua_scheduler.state.records import NodeRow
+
+# How many languages or directions of a node are named; the others are counted.
+NAMED_MAX = 8
+TOP_LANGUAGES = 10
+# The marks of a job in the order they are made.
+STEPS = ("placed", "push", "accepted", "result", "settled", "released")
+
+T = TypeVar("T")
+
+
+# Sessions
+
+
+def session_page(instance: Instance, after: str, limit: int, seen_by: str) -> SessionPage:
+    """Return one page of this instance's sessions."""
+    sessions = {
+        name: session
+        for name, session in instance.board.sessions.items()
+        if not seen_by or session.tenant == seen_by
+    }
+    ids, following = page_of(sessions, after, limit)
+    return SessionPage(
+        instance=instance.id,
+        sessions=tuple(session_answer(instance, sessions[name]) for name in ids),
+        next=following,
+    )
+
+
+def session_answer(instance: Instance, session: LiveSession) -> SessionAnswer:
+    """Return a session as it is now."""
+    profile, room = session.profile, instance.hall.rooms.room_of(session.id)
+    return SessionAnswer(
+        id=session.id,
+        tenant=session.tenant,
+        source=profile.source,
+        targets=profile.targets,
+        two_way=profile.two_way,
+        audio=f"{profile.audio.name} {profile.audio.sample_rate}",
+        opened_at_ms=session.opened_at_ms,
+        age_ms=max(0, instance.clock.wall_ms() - session.opened_at_ms),
+        connected=session.outlet is not None,
+        open_utterances=len(session.open),
+        backlog=session.backlog,
+        next_index=session.next_index,
+        coverage=session.ledger.summary(),
+        room=room.code if room is not None else None,
+        cell=session.home.name,
+    )
+
+
+# Jobs
+
+
+def job_page(instance: Instance, after: str, limit: int, seen_by: str) -> JobPage:
+    """Return one page of this instance's jobs."""
+    jobs = {
+        name: job
+        for name, job in instance.board.jobs.items()
+        if not seen_by or job.session.tenant == seen_by
+    }
+    ids, following = page_of(jobs, after, limit)
+    return JobPage(
+        instance=instance.id,
+        jobs=tuple(job_answer(instance, jobs[name]) for name in ids),
+        next=following,
+    )
+
+
+def job_answer(instance: Instance, job: LiveJob) -> JobAnswer:
+    """Return a job as it is now."""
+    now = instance.clock.now_ms()
+    return JobAnswer(
+        id=job.id,
+        session=job.session.id,
+        utterance_index=job.spec.index,
+        lane=job.spec.lane,
+        state=job.state,
+        attempt=job.attempt,
+        node=job.node,
+        age_ms=max(0, round(now - job.marks.cut)),
+        cell=job.home.name,
+        timeline=timeline(marks_until(job.marks, now)),
+    )
+
+
+def marks_until(marks: Marks, now_ms: float) -> Marks:
+    """Return the marks of a job under way as if the step it is in ended now."""
+    step = next((name for name in STEPS if not getattr(marks, name)), None)
+    return replace(marks, **{step: now_ms}) if step is not None else marks
+
+
+def page_of(items: Mapping[str, T], after: str, limit: int) -> tuple[list[str], str | None]:
+    """Return the ids of one page, and where the next one starts."""
+    ids = nsmallest(limit + 1, (name for name in items if name > after))
+    return ids[:limit], ids[limit - 1] if len(ids) > limit else None
+
+
+# Nodes
+
+
+async def node_page(instance: Instance, after: str, limit: int, seen_by: str) -> NodePage:
+    """Return one page of the deployment's nodes, cell by cell."""
+    cells = instance.cells.all
+    first = cells.index(instance.cells.of_node(after)) if after else 0
+    found: list[NodeAnswer] = []
+    for cell in cells[first:]:
+        found += await _nodes_in(instance, cell, after, limit + 1 - len(found))
+        after = ""
+        if len(found) > limit:
+            break
+    following = found[limit - 1].id if len(found) > limit else None
+    nodes = tuple(node for node in found[:limit] if is_seen(node, seen_by))
+    return NodePage(nodes=nodes, next=following)
+
+
+async def node_answer(instance: Instance, name: str) -> NodeAnswer | None:
+    """Return one node as the store knows it, or None if it does not."""
+    # The store pages by id, and no id has a character as high as this: the page starts at `name`.
+    before = f"{name[:-1]}{chr(ord(name[-1]) - 1)}\x7f"
+    found = await _nodes_in(instance, instance.cells.of_node(name), before, 1)
+    return next((node for node in found if node.id == name), None)
+
+
+def is_seen(node: NodeAnswer, seen_by: str) -> bool:
+    """Tell whether a tenant may know of a node."""
+    return not seen_by or node.private_to in ("", seen_by)
+
+
+async def _nodes_in(instance: Instance, cell: Cell, after: str, limit: int) -> list[NodeAnswer]:
+    rows = await instance.store.cell_nodes(cell, after, limit)
+    if not rows:
+        return []
+    pools, _, _ = await instance.store.cell_pools(cell)
+    wanted = {row.pool for row in rows}
+    known = {
+        pool.pool: read_descriptor(pool.descriptor)[0] for pool in pools if pool.pool in wanted
+    }
+    return [_node(instance, cell, row, known.get(row.pool)) for row in rows]
+
+
+def _node(instance: Instance, cell: Cell, row: NodeRow, can: Capability | None) -> NodeAnswer:
+    platform, _, version = row.info.partition(" ")
+    return NodeAnswer(
+        id=row.node,
+        status=row.status,
+        draining=row.draining,
+        over=row.over,
+        slots=row.max,
+        leased=row.leased,
+        extra=row.extra,
+        languages=languages_in_words(can) if can is not None else "unknown",
+        services=tuple(sorted(can.services)) if can is not None else (),
+        features=can.features if can is not None else (),
+        # A node whose abilities are not known is only the operator's to see.
+        private_to=can.owner if can is not None else "?",
+        pool=row.pool,
+        cell=cell.name,
+        boot=row.boot,
+        acks=row.acks,
+        instance=row.instance,
+        beat_age_ms=max(0, instance.clock.wall_ms() - row.beat_at_ms),
+        platform=platform,
+        version=version,
+        socket=_socket(instance.board.nodes.get(row.node)),
+    )
+
+
+def _socket(node: LiveNode | None) -> NodeSocketAnswer | None:
+    if node is None:
+        return None
+    return NodeSocketAnswer(old_protocol=node.is_old, tenant=node.tenant, jobs_pushed=node.assigned)
+
+
+def languages_in_words(can: Capability) -> str:
+    """Return what a node translates: `en, de to es`, single directions, or `any`."""
+    if can.serves_any:
+        return "any"
+    if can.pairs is not None:
+        return _named([pair.replace(">", " to ") for pair in can.pairs])
+    return f"{_named(can.sources)} to {_named(can.targets)}"
+
+
+def _named(names: Sequence[str] | None) -> str:
+    if names is None:
+        return "any"
+    shown = ", ".join(names[:NAMED_MAX])
+    more = len(names) - NAMED_MAX
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+# Counts
+
+
+def stats_answer(instance: Instance, seen_by: str) -> StatsAnswer:
+    """Return the counts of this instance."""
+    board = instance.board
+    sessions = [s for s in board.sessions.values() if not seen_by or s.tenant == seen_by]
+    states = Counter(
+        job.state for job in board.jobs.values() if not seen_by or job.session.tenant == seen_by
+    )
+    return StatsAnswer(
+        instance=instance.id,
+        web_clients=client_stats(sessions),
+        nodes=node_stats(board.nodes.values()),
+        jobs=JobStats(in_flight=states.total(), by_state=dict(states)),
+    )
+
+
+def client_stats(sessions: Iterable[LiveSession]) -> ClientStats:
+    """Count clients and their languages; `auto` is none, a two-way session uses both both ways."""
+    heard: Counter[str] = Counter()
+    wanted: Counter[str] = Counter()
+    active = 0
+    for session in sessions:
+        active += session.outlet is not None
+        profile = session.profile
+        heard.update(profile.two_way or (profile.source,))
+        wanted.update(profile.two_way or profile.targets)
+    del heard[AUTO]
+    total = heard + wanted
+    return ClientStats(
+        active_users=active,
+        top_languages=tuple(
+            LanguageCount(language=code, count=count)
+            for code, count in total.most_common(TOP_LANGUAGES)
+        ),
+        language_usage={
+            code: LanguageUse(as_source=heard[code], as_target=wanted[code], total=count)
+            for code, count in sorted(total.items())
+        },
+    )
+
+
+def node_stats(nodes: Iterable[LiveNode]) -> NodeStats:
+    """Count nodes, their slots and the services that work on them."""
+    known = list(nodes)
+    services: Counter[str] = Counter()
+    for node in known:
+        services.update(ready_services(node.said.services, node.said.by_type).keys())
+    return NodeStats(
+        connected_nodes=len(known),
+        ready_nodes=sum(node.status == "ready" for node in known),
+        slots=sum(node.max_jobs for node in known),
+        type_node_counts=dict(sorted(services.items())),
+    )

@@ -1,0 +1,87 @@
+"""An utterance and a language make a job: its identity, what the store and what a node must know.
+
+Pure but for reading the session; called once per job, on the hot path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from lingua_scheduler.live.job import LiveJob
+from lingua_scheduler.messages.to_node import JobAssign
+from lingua_scheduler.session.timeline import Marks
+from lingua_scheduler.state.records import JobSpec, job_id_of, request_scope
+
+if TYPE_CHECKING:
+    from lingua_scheduler.config import Segmentation
+    from lingua_scheduler.live.profile import Target
+    from lingua_scheduler.live.session import LiveSession, Piece
+
+
+def job_of(
+    session: LiveSession, piece: Piece, target: Target, cuts: Segmentation, *, retain_audio: bool
+) -> LiveJob:
+    """Return the job of an utterance into one language."""
+    profile, lanes = piece.profile, len(piece.targets)
+    request = piece.request_id or f"{session.id}:{piece.index}:{target.lane}:{piece.trace_id}"
+    if piece.request_id is not None and lanes > 1:
+        request = f"{request}:{target.lane}"
+    # A request id is the session's own: another session of the tenant may use the same.
+    job_id = job_id_of(request_scope("", session.id), request)
+    # All languages of one utterance belong on one node too: it recognises once.
+    in_turn = piece.in_turn or lanes > 1
+    spec = JobSpec(
+        session=session.id, index=piece.index, lane=target.lane,
+        demand=profile.demand_of(target.language), turn=piece.turn if in_turn else "",
+        is_slice=piece.is_slice, closes_turn=in_turn and not piece.is_slice,
+        preferred=profile.paired, audio=retain_audio,
+    )  # fmt: skip
+    two_way = profile.two_way
+    assign = JobAssign(
+        job_id=job_id, attempt_id=0, session_id=session.id, utterance_index=piece.index,
+        src_lang=profile.source, tgt_lang=target.language, dialect=profile.dialect,
+        features=profile.features, pipeline=profile.pipeline, audio=b"",
+        audio_format=profile.audio.name, sample_rate=profile.audio.sample_rate,
+        mode="two_way_auto" if two_way else None, lang_a=two_way[0] if two_way else None,
+        lang_b=two_way[1] if two_way else None, auto_langs=profile.auto_langs or None,
+        enable_streaming_asr=profile.streaming, partial_update_interval_ms=profile.partial_ms,
+        trace_id=piece.trace_id, context_text=session.deliverer.context or None,
+        padding_ms=padding_of(piece.trigger, cuts), is_manual_cut=piece.trigger == "manual",
+        is_timeout_triggered=piece.trigger == "timeout", is_max_duration_triggered=piece.is_slice,
+        turn_id=piece.turn, traceparent=traceparent_of(piece.trace_id, job_id),
+    )  # fmt: skip
+    marks = Marks(speech_end=piece.speech_end_ms, cut=piece.cut_ms)
+    return LiveJob(
+        job_id, session.home, spec, assign, piece.audio, session, target.listeners, lanes, marks,
+        piece.first_client_ts_ms,
+    )  # fmt: skip
+
+
+def spec_after(spec: JobSpec, known: int) -> JobSpec:
+    """Return the spec of a job whose lane never hears of the indices from `known` on before it."""
+    return msgspec.structs.replace(spec, unwanted_from=known)
+
+
+def padding_of(trigger: str, cuts: Segmentation) -> int | None:
+    """Return how much silence a node is told to append."""
+    if trigger == "manual":
+        return cuts.padding_manual_ms
+    return cuts.padding_auto_ms if trigger in ("timeout", "max_duration", "session_close") else None
+
+
+@lru_cache(maxsize=4096)
+def trace_of(trace_id: str) -> str:
+    """Return a trace id as W3C wants it: the client's own where it is one, else made of it."""
+    try:
+        return f"{int(trace_id.replace('-', ''), 16):032x}"[-32:]
+    except ValueError:
+        return hashlib.blake2b(trace_id.encode(), digest_size=16).hexdigest()
+
+
+def traceparent_of(trace_id: str, job_id: str) -> str:
+    """Return the W3C trace context of a job: the same trace for all jobs of one trace id."""
+    return f"00-{trace_of(trace_id)}-{job_id[-16:]}-01"

@@ -1,0 +1,197 @@
+"""Outcomes to people: in order, to the speaker or to the listeners, once.
+
+The store releases outcomes with positions (`seq`); answers of several steps may overtake each
+other on their way here, so that they are put in order again by position. What was delivered stays
+in the outbox for a while, for a client that comes back or asks again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lingua_scheduler.live.outcome import Shown, decode_result, missing_message, result_message
+from lingua_scheduler.live.transcripts import Transcripts
+from lingua_scheduler.messages.codes import ErrorCode
+from lingua_scheduler.session.group import GroupTracker
+from lingua_scheduler.session.timeline import timeline
+
+if TYPE_CHECKING:
+    from lingua_scheduler.live.board import JobBoard
+    from lingua_scheduler.live.hall import Hall
+    from lingua_scheduler.live.job import LiveJob
+    from lingua_scheduler.live.outcome import StoredResult
+    from lingua_scheduler.live.session import LiveSession
+    from lingua_scheduler.messages.to_client import MissingResult, TranslationResult
+    from lingua_scheduler.session.ledger import Fate
+    from lingua_scheduler.state.records import Released
+
+FATES: dict[str, Fate] = {
+    "completed": "delivered",
+    "completed_no_text": "silent",
+    "failed": "failed",
+    "expired": "failed",
+    "cancelled": "skipped",
+    "missing": "failed",
+}
+# Delivered outcomes kept in the outbox, and how many more gather before it is trimmed.
+KEPT = 32
+TRIM_EVERY = 64
+# How long a position may be missing before it is read from the outbox.
+OVERDUE_MS = 1000
+OUTBOX_PAGE = 64
+
+
+# Why the scheduler itself took a job from a node -> the code that clients know.
+MOVED_CODES = {
+    "timeout": ErrorCode.JOB_TIMEOUT,
+    "no_ack": ErrorCode.JOB_TIMEOUT,
+    "pending_timeout": ErrorCode.JOB_TIMEOUT,
+    "node_lost": ErrorCode.NODE_UNAVAILABLE,
+    "node_restarted": ErrorCode.NODE_UNAVAILABLE,
+    "not_running": ErrorCode.NODE_UNAVAILABLE,
+    "push_failed": ErrorCode.NODE_UNAVAILABLE,
+    "lease_lapsed": ErrorCode.NODE_UNAVAILABLE,
+}
+
+
+def code_of(outcome: Released) -> str:
+    """Return the code a client is told of a job that failed or expired."""
+    if outcome.kind == "expired":
+        return ErrorCode.JOB_TIMEOUT
+    return MOVED_CODES.get(outcome.reason, outcome.reason)
+
+
+class Deliverer:
+    """The outcomes of one session on their way out."""
+
+    def __init__(self, session: LiveSession, board: JobBoard, hall: Hall) -> None:
+        self._session = session
+        self._board = board
+        self._hall = hall
+        self.groups = GroupTracker(session.id)
+        self.transcripts = Transcripts(hall)
+        # What a node may be told of the conversation so far.
+        self.context = ""
+        # The position of the last outcome delivered, and those that came too early.
+        self.seq = 0
+        self._early: dict[int, Released] = {}
+        self._early_since_ms = 0.0
+        self._acked = 0
+        # Utterance -> positions of its outcomes, for the latest ones.
+        self._positions: dict[int, list[int]] = {}
+        # The latest utterance that entered a group, and its place there.
+        self._grouped: tuple[int, str, int] = (-1, "", 0)
+
+    def take(self, epoch: str, outcomes: tuple[Released, ...]) -> None:
+        """Deliver outcomes whose turn has come; keep those that came too early."""
+        if epoch != self._session.epoch:
+            return
+        for outcome in outcomes:
+            if outcome.seq == self.seq + 1:
+                self._emit(outcome)
+            elif outcome.seq > self.seq:
+                if not self._early:
+                    self._early_since_ms = self._board.clock.now_ms()
+                self._early[outcome.seq] = outcome
+        while self._early and (following := self._early.pop(self.seq + 1, None)) is not None:
+            self._emit(following)
+        if self.seq - self._acked >= KEPT + TRIM_EVERY:
+            self._acked = self.seq - KEPT
+            self._board.tasks.start(self._ack(self._acked))
+
+    def is_overdue(self, now_ms: float) -> bool:
+        """Tell whether a position is missing for so long that it must be fetched."""
+        return bool(self._early) and now_ms - self._early_since_ms > OVERDUE_MS
+
+    async def catch_up(self) -> None:
+        """Read from the outbox what was released but not told to this instance."""
+        session = self._session
+        page = await self._board.store.outbox_read(
+            session.home, session.id, epoch=session.epoch, after_seq=self.seq, limit=OUTBOX_PAGE
+        )
+        self.take(session.epoch, page.entries)
+
+    def start_over(self, epoch: str) -> None:
+        """The session began anew in the store: positions count from one again."""
+        assert epoch == self._session.epoch
+        self.seq = self._acked = 0
+        self._early.clear()
+        self._positions.clear()
+
+    async def trim(self) -> None:
+        """Make room in the outbox."""
+        self._acked = max(self._acked, self.seq - KEPT)
+        await self._ack(self._acked)
+
+    async def repeat(self, index: int) -> None:
+        """Send the outcomes of an utterance again, as far as they are kept."""
+        session = self._session
+        for seq in tuple(self._positions.get(index, ())):
+            page = await self._board.store.outbox_read(
+                session.home, session.id, epoch=session.epoch, after_seq=seq - 1, limit=1
+            )
+            for outcome in page.entries:
+                session.teller.tell(self._message(outcome))
+
+    async def _ack(self, seq: int) -> None:
+        session = self._session
+        await self._board.store.outbox_ack(session.home, session.id, session.epoch, seq)
+
+    def _emit(self, outcome: Released) -> None:
+        self.seq = outcome.seq
+        session, now = self._session, self._board.clock.now_ms()
+        job = self._board.jobs.pop(outcome.job, None)
+        self._note(outcome)
+        message = self._message(outcome, job, now)
+        if job is not None and outcome.kind in ("failed", "expired") and not job.told:
+            session.teller.failed(job, code_of(outcome), None)
+        if job is None or job.listeners is None:
+            session.teller.tell(message)
+        else:
+            self._hall.send_to(job.listeners, message)
+        self.transcripts.outcome(outcome, message)
+        session.settled(outcome.utterance, FATES[outcome.kind], outcome.reason, outcome.lane)
+        self._count(outcome, job, now)
+
+    def _note(self, outcome: Released) -> None:
+        self._positions.setdefault(outcome.utterance, []).append(outcome.seq)
+        if len(self._positions) > KEPT:
+            del self._positions[next(iter(self._positions))]
+
+    def _message(
+        self, outcome: Released, job: LiveJob | None = None, now_ms: float = 0
+    ) -> TranslationResult | MissingResult:
+        session, wall = self._session, self._board.clock.wall_ms()
+        if outcome.kind != "completed":
+            return missing_message(
+                session.id, outcome, session.epoch, trace_id=session.trace_id, at_ms=wall
+            )
+        kept = decode_result(outcome.payload)
+        shown = Shown() if job is None else self._shown(outcome, job, kept, now_ms)
+        return result_message(session, outcome, kept, shown=shown, sent_at_ms=wall)
+
+    def _shown(self, outcome: Released, job: LiveJob, kept: StoredResult, now_ms: float) -> Shown:
+        job.marks.released = job.marks.delivered = now_ms
+        if self._grouped[0] != outcome.utterance and kept.text_asr:
+            wall = self._board.clock.wall_ms()
+            found = self.groups.result(kept.text_asr, kept.text_translated, wall)
+            if found is not None:
+                self._grouped = (outcome.utterance, *found)
+                self.context = self.groups.context_text()
+        index, group, part = self._grouped
+        if index != outcome.utterance:
+            return Shown(timeline(job.marks))
+        return Shown(timeline(job.marks), group, part)
+
+    def _count(self, outcome: Released, job: LiveJob | None, now_ms: float) -> None:
+        metrics = self._board.metrics
+        self._board.ended[outcome.kind].inc()
+        if outcome.kind == "missing":
+            metrics.result_gap_timeout_total.inc()
+        if job is None:
+            return
+        marks = job.marks
+        metrics.end_to_end_seconds.observe((now_ms - marks.speech_end) / 1000)
+        if marks.settled:
+            metrics.order_wait_seconds.observe((now_ms - marks.settled) / 1000)
+            metrics.result_to_deliver_seconds.observe((marks.settled - marks.result) / 1000)

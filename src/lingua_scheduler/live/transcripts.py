@@ -1,0 +1,73 @@
+"""What listeners of the speaker's own language read: the recognised text, in order, without a node.
+
+The text comes with whichever language of the utterance is done first; if none has any, its
+`missing_result` is passed on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from lingua_scheduler.messages.to_client import TranslationResult
+from lingua_scheduler.session.ordering import Lane
+
+if TYPE_CHECKING:
+    from lingua_scheduler.live.hall import Hall
+    from lingua_scheduler.messages.to_client import MissingResult
+    from lingua_scheduler.state.records import Released
+
+
+class Transcripts:
+    """The texts of one speaker on their way to listeners of the same language."""
+
+    def __init__(self, hall: Hall) -> None:
+        self._hall = hall
+        self._lane = Lane()
+        self._next_index = 0
+        # Utterance -> languages still to come, and who reads it.
+        self._open: dict[int, tuple[int, tuple[str, ...]]] = {}
+        self._messages: dict[int, TranslationResult | MissingResult] = {}
+
+    def expect(self, index: int, lanes: int, readers: tuple[str, ...]) -> None:
+        """An utterance that some will read as it was spoken; without a job there is no text."""
+        if not lanes:
+            return
+        self._lane.admit(index, "-", 0, unwanted_from=self._next_index)
+        self._next_index = index + 1
+        self._open[index] = (lanes, readers)
+
+    def outcome(self, outcome: Released, message: TranslationResult | MissingResult) -> None:
+        """One language of an utterance is done."""
+        waiting = self._open.get(outcome.utterance)
+        if waiting is None:
+            return
+        lanes, readers = waiting
+        self._open[outcome.utterance] = (lanes - 1, readers)
+        entry = self._lane.entries.get(outcome.utterance)
+        has_text = isinstance(message, TranslationResult)
+        if entry is not None and entry.outcome is None and (has_text or lanes == 1):
+            entry.outcome = (outcome.kind, outcome.reason)
+            self._messages[outcome.utterance] = message
+        for index, _ in self._lane.release():
+            _, readers = self._open[index]
+            self._hall.send_to(readers, as_spoken(self._messages.pop(index)))
+            self._forget(index)
+        self._forget(outcome.utterance)
+
+    def _forget(self, index: int) -> None:
+        """Drop an utterance whose languages are all done, once its text is out."""
+        if index in self._open and not self._open[index][0] and index not in self._lane.entries:
+            del self._open[index]
+
+
+def as_spoken(
+    message: TranslationResult | MissingResult,
+) -> TranslationResult | MissingResult:
+    """Return an outcome as those read it who need no translation."""
+    if not isinstance(message, TranslationResult):
+        return message
+    return msgspec.structs.replace(
+        message, text_translated=message.text_asr, tts_audio=b"", tgt_lang=None, timeline=None
+    )
