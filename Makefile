@@ -27,8 +27,8 @@ check: $(VENV)/.developed ## Lint, formatting, types, generated pages
 	$(PYTHON) -m mypy
 	$(PYTHON) -m lingua_scheduler.docs --check
 
-demo: $(VENV)/.installed ## Show placement and failover on a private server
-	$(VENV)/bin/lingua demo placement
+demo: $(VENV)/.installed ## Show it live: a room of three, two nodes, one of them killed
+	$(VENV)/bin/lingua demo live
 
 model: $(VENV)/.developed ## Run the model tests for long (STEPS=200000)
 	LINGUA_MODEL_STEPS=$(STEPS) $(PYTHON) -m pytest -q -m model

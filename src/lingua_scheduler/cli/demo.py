@@ -1,7 +1,8 @@
-"""`lingua demo placement`: shows on a private server how jobs are placed, moved and kept in order.
+"""`lingua demo`: shows what it does, on a private server that goes away with it.
 
-Takes no settings and touches no deployment. Here is only the terminal: colours (on a terminal, and
-not with NO_COLOR), pauses for the reader (on a terminal) and tables. The story is `demo/`.
+`live` is the whole: sockets, nodes, a room. `placement` is the core alone. Takes no settings and
+touches no deployment. Here is only the terminal: colours (on a terminal, and not with NO_COLOR),
+pauses for the reader (on a terminal) and tables. The stories are in `demo/`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from lingua_scheduler.cli.table import render_table
+from lingua_scheduler.demo.live import tell_live_story
 from lingua_scheduler.demo.placement import tell_story
 
 if TYPE_CHECKING:
@@ -24,16 +26,28 @@ INDENT = "  "
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `lingua demo`; without a name it shows all there is, which is placement."""
+    """Add `lingua demo`; without a name it shows the live path."""
     parser = subparsers.add_parser("demo", help="show what it does, on a private server")
-    parser.set_defaults(run=run_placement)
+    parser.set_defaults(run=run_live)
     demos = parser.add_subparsers(title="demos", metavar="NAME")
-    demos.add_parser("placement", help="placement, waiting, failover and order")
+    live = demos.add_parser("live", help="a room of three, two nodes, one of them killed")
+    live.set_defaults(run=run_live)
+    placement = demos.add_parser("placement", help="placement, waiting, failover and order")
+    placement.set_defaults(run=run_placement)
+
+
+def run_live(_: argparse.Namespace) -> int:
+    """Tell the story of the live path; exit code 1 if anything it claims did not hold."""
+    return report(asyncio.run(tell_live_story(Terminal(sys.stdout, os.environ))))
 
 
 def run_placement(_: argparse.Namespace) -> int:
-    """Tell the story; exit code 1 if anything it claims did not hold."""
-    problems = asyncio.run(tell_story(Terminal(sys.stdout, os.environ)))
+    """Tell the story of placement; exit code 1 if anything it claims did not hold."""
+    return report(asyncio.run(tell_story(Terminal(sys.stdout, os.environ))))
+
+
+def report(problems: list[str]) -> int:
+    """Name what did not hold and return the exit code."""
     for problem in problems:
         print(f"lingua: {problem}", file=sys.stderr)
     return 1 if problems else 0
