@@ -268,6 +268,8 @@ class LiveMetrics:
 
     def __init__(self) -> None:
         self.registry = Registry()
+        # Called before each rendering, to take over what others count.
+        self.sources: list[Callable[[], None]] = []
         self._declare_connections()
         self._declare_speech()
         self._declare_jobs()
@@ -277,7 +279,9 @@ class LiveMetrics:
         self._declare_process()
 
     def render(self) -> bytes:
-        """Return the body of `/metrics`."""
+        """Return the body of `/metrics`; what is counted elsewhere is fetched first."""
+        for fetch in self.sources:
+            fetch()
         return self.registry.render()
 
     def _declare_connections(self) -> None:
@@ -318,9 +322,6 @@ class LiveMetrics:
         )
         self.empty_finalize_total = add.counter(
             "empty_finalize_total", "Ends of an utterance that had no audio; no index was used."
-        )
-        self.duplicate_finalize_suppressed_total = add.counter(
-            "duplicate_finalize_suppressed_total", "Second ends of one utterance, ignored."
         )
         self.coverage_ms_total = add.counters(
             "coverage_ms_total", "Milliseconds of admitted audio by what became of them.",

@@ -407,7 +407,8 @@ def test_a_slow_reader_is_dropped_with_bounded_memory_while_others_go_on(loop: s
                     most = max(most, guest.wire.buffered)
                 good.frame(BINARY, sent.to_bytes(8, "big"))
                 assert await good.hear() == (BINARY, sent.to_bytes(8, "big"))
-            assert 100_000 < most < 100_000 + 5000
+            # The bound, and what one turn of the loop adds before the kernel was asked.
+            assert 100_000 < most < 100_000 + 8 * 4010
             assert not guest.wire.is_open
             assert guest.wire.close_code == SLOW_READER
             assert guest.wire not in door.front.wires

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
     from lingua_scheduler.config import Settings
     from lingua_scheduler.edge.server import RunningServer
+
+
+# New objects before each generation of the cycle collector is looked at; 4 % of the CPU otherwise.
+COLLECT_AFTER = (20_000, 20, 20)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -73,6 +78,7 @@ async def serve(settings: Settings) -> int:
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop)
     async with running_server(settings) as server:
+        spare_collector()
         print(greeting(server), flush=True)
         log("serve.started", instance=server.instance.id, port=server.port)
         await told.wait()
@@ -89,6 +95,13 @@ async def first_of(drain: Coroutine[Any, Any, bool], stop: Coroutine[Any, Any, b
     for task in pending:
         task.cancel()
     return tasks[0] in done and tasks[0].result()
+
+
+def spare_collector() -> None:
+    """Let the cycle collector look less often: what is here now stays, messages have no cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
 
 
 def greeting(server: RunningServer) -> str:

@@ -137,6 +137,8 @@ class Front:
         # WebSockets opened, and connections turned away by reason, since the start.
         self.accepted = 0
         self.refused: Counter[str] = Counter()
+        # WebSockets ended, by the code that ended them.
+        self.closed: Counter[int] = Counter()
 
         self._server: asyncio.Server | None = None
         # Every connection that counts against the caps, and how many each address has.
@@ -267,6 +269,7 @@ class Front:
     def _forget(self, wire: Wire) -> None:
         """Let go of a wire that is lost."""
         self.wires.discard(wire)
+        self.closed[wire.close_code or 1006] += 1
         self.watch.discard(wire)
 
     async def _serve_kept_alive(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from lingua_scheduler.edge.counting import counters
 from lingua_scheduler.errors import InvalidInput, InvalidMessage, StoreUnavailable
 from lingua_scheduler.live.registry import NodeRefused
 from lingua_scheduler.messages import from_node as m
@@ -40,6 +41,7 @@ class NodeSocket:
         self.bearer = bearer
         self.codec = NODE_MESSAGES[form_of(wire.subprotocol)]
         self._encode = self.codec.encode
+        self._seen = counters(instance.metrics, "node", m.NodeMessage)
         self._write = wire.send_binary if self.codec.is_binary else wire.send_text
         # Messages refused since the last one that was used.
         self.errors = 0
@@ -65,6 +67,7 @@ class NodeSocket:
         except InvalidMessage as problem:
             self.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
             return None
+        self._seen[type(message)].inc()
         return message
 
     def refuse(self, code: ErrorCode, problem: str) -> None:

@@ -88,16 +88,13 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
 
 async def _listen(settings: Settings, instance: Instance, runner: web.AppRunner) -> Front:
     server, door = settings.server, Door(settings)
-    connections = instance.metrics.connections
 
     def session(wire: Wire, head: Head) -> Receiver:
         _refuse_when_draining(instance)
-        connections.labels(kind="session").inc()
         return Handshake(SessionSocket(wire, instance, door, bearer_of(head)))
 
     def node(wire: Wire, head: Head) -> Receiver:
         _refuse_when_draining(instance)
-        connections.labels(kind="node").inc()
         return NodeHandshake(NodeSocket(wire, instance, door, bearer_of(head)))
 
     http = runner.server
@@ -132,6 +129,13 @@ def _follow(instance: Instance, front: Front) -> None:
         wanted = front.sockets[path].limits
         return sum(1 for wire in front.wires if wire.limits is wanted)
 
+    def fetch() -> None:
+        for reason, number in front.refused.items():
+            metrics.connections_refused_total.labels(reason=reason).value = number
+        for code, number in front.closed.items():
+            metrics.closes_total.labels(code=str(code)).value = number
+
+    metrics.sources.append(fetch)
     metrics.connections.labels(kind="session").follow(lambda: count(SESSION_PATH))
     metrics.connections.labels(kind="node").follow(lambda: count(NODE_PATH))
     metrics.connections.labels(kind="http").follow(lambda: front.connections - len(front.wires))

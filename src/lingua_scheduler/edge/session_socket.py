@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from lingua_scheduler.edge.counting import counters
 from lingua_scheduler.errors import (
     InvalidInput,
     InvalidLanguage,
@@ -63,7 +64,7 @@ class SessionSocket:
         self.grant: ClientGrant | None = None
         # Messages refused since the last one that was used.
         self.errors = 0
-        self._seen = instance.metrics.messages_total
+        self._seen = counters(instance.metrics, "session", m.ClientMessage)
 
     def send(self, message: ToClient) -> None:
         """Send one message; the wire drops a client that does not read."""
@@ -80,6 +81,7 @@ class SessionSocket:
         except InvalidMessage as problem:
             self.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
             return None
+        self._seen[type(message)].inc()
         return message
 
     def refuse(self, code: ErrorCode, problem: str, **more: Any) -> None:

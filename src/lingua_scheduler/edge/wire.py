@@ -3,8 +3,8 @@
 A `Wire` knows no message types and no sessions: it hands complete text and binary messages to its
 receiver in the read callback, and whoever holds it sends. `front.py` accepts it, `Watch` finds the
 peers that went silent. Frames are parsed by picows, whose protocol class is built here directly (an
-internal name: pinned below 2.4); frames to the peer, which need no mask, are made here and written
-to the transport, so that uvloop sends all frames of one turn of the loop at once. Compression is
+internal name: pinned below 2.4); frames to the peer, which need no mask, are made here, and those
+of one turn of the loop leave in one write. Compression is
 never negotiated. Text that is not UTF-8 is the receiver's to refuse, because decoding it here would
 be done twice.
 """
@@ -96,9 +96,11 @@ class Wire(WSListener):
     """One WebSocket of a peer; what is sent after its end is dropped, as `lost` tells of it."""
 
     __slots__ = (
+        "_bytes_out",
         "_empty_frames",
         "_empty_since",
         "_frames",
+        "_frames_out",
         "_goodbye",
         "_is_doubted",
         "_is_told",
@@ -159,6 +161,9 @@ class Wire(WSListener):
         self._send_bytes_max = limits.send_bytes_max
         # Too much is unsent; whether that lasts is seen soon.
         self._is_doubted = False
+        # Frames of this turn of the loop, and their bytes.
+        self._frames_out: list[bytes] = []
+        self._bytes_out = 0
         # Set by `attach`.
         self._transport: asyncio.Transport
         self._frames: WSTransport
@@ -197,6 +202,7 @@ class Wire(WSListener):
         """End the wire now, with nothing said and nothing flushed."""
         if self.phase != GONE:
             self.phase = DEAF
+            self._frames_out.clear()
             self._transport.abort()
 
     def pause(self) -> None:
@@ -221,7 +227,7 @@ class Wire(WSListener):
     @property
     def buffered(self) -> int:
         """Bytes that were sent here and that the kernel did not take yet."""
-        return 0 if self.phase in {NEW, GONE} else self._unsent()
+        return 0 if self.phase in {NEW, GONE} else self._unsent() + self._bytes_out
 
     def ping(self, now: float) -> None:
         """Ask for a sign of life."""
@@ -274,19 +280,32 @@ class Wire(WSListener):
 
     def _send(self, first: int, data: bytes) -> None:
         self._write(first, data)
-        unsent = self._unsent()
+        unsent = self._unsent() + self._bytes_out
         if unsent > self._send_bytes_max:
             self._doubt(unsent)
 
     def _write(self, first: int, data: bytes) -> None:
-        """Write one frame; a server's frames have no mask."""
-        size = len(data)
+        """Make one frame (a server's have no mask) and let it leave after this turn of the loop."""
+        size, frames = len(data), self._frames_out
+        if not frames:
+            self._loop.call_soon(self._flush)
         if size < 126:
-            self._transport.write(bytes((first, size)) + data)
+            frames.append(bytes((first, size)) + data)
         elif size < COPIED_BYTES_MAX:
-            self._transport.write(MEDIUM_HEADER(first, 126, size) + data)
+            frames.append(MEDIUM_HEADER(first, 126, size) + data)
         else:
-            self._transport.write(LONG_HEADER(first, 127, size))
+            frames.append(LONG_HEADER(first, 127, size))
+            frames.append(data)
+        self._bytes_out += size
+
+    def _flush(self) -> None:
+        frames = self._frames_out
+        if not frames:
+            return
+        data = frames[0] if len(frames) == 1 else b"".join(frames)
+        frames.clear()
+        self._bytes_out = 0
+        if self.phase != GONE:
             self._transport.write(data)
 
     def _doubt(self, unsent: int) -> None:
@@ -300,8 +319,9 @@ class Wire(WSListener):
     def _drop_if_slow(self) -> None:
         """Part with a peer that does not read: its backlog is all the memory it gets."""
         self._is_doubted = False
-        if self.phase == OPEN and self._unsent() > self._send_bytes_max:
+        if self.phase == OPEN and self.buffered > self._send_bytes_max:
             self._say_goodbye(SLOW_READER, "slow reader")
+            self._flush()
             self.phase = DEAF
             # Flushes, so that a peer that reads on within the bound learns why; stops reading.
             self._transport.close()
@@ -375,6 +395,7 @@ class Wire(WSListener):
 
     def _hang_up(self) -> None:
         """Close the socket once what is buffered has left it."""
+        self._flush()
         self.phase = DEAF
         self._expect_end()
         self._transport.close()
@@ -400,6 +421,7 @@ class Wire(WSListener):
 
         Closing at once would reset the connection, and the peer might never see the code.
         """
+        self._flush()
         self.phase = DEAF
         if self._transport.can_write_eof():
             self._transport.write_eof()

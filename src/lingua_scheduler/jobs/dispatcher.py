@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     )
     from lingua_scheduler.state.store import Store
 
+# Answers to a failover that mean that the job has left its node.
+LEFT = frozenset({Reply.PLACED, Reply.QUEUED, Reply.PARKED, Reply.SETTLED})
 # How many waiting jobs of each demand one look offers to other cells.
 OFFER_MAX = 8
 
@@ -59,6 +61,8 @@ class Work:
     deliver: list[Delivery] = field(default_factory=list)
     # Attempts whose node must be told to stop.
     stop: list[Cancelled] = field(default_factory=list)
+    # Why jobs were taken from their nodes, to be counted.
+    moved: list[str] = field(default_factory=list)
 
     def take(self, effects: Effects) -> None:
         """Add what a script's answer asks for."""
@@ -73,6 +77,7 @@ class Work:
         self.push.extend(other.push)
         self.deliver.extend(other.deliver)
         self.stop.extend(other.stop)
+        self.moved.extend(other.moved)
 
 
 async def gather_work(steps: Iterable[Awaitable[Work]]) -> Work:
@@ -169,6 +174,8 @@ class Dispatcher:
             home, job, attempt, node=node, reason=reason, park=park
         )
         work = await self._follow(home, moved.effects)
+        if moved.reply in LEFT:
+            work.moved.append(moved.reason)
         if moved.left_node and not node and moved.reply is not Reply.DEFERRED:
             work.stop.append(self._left(job, attempt, moved))
         if moved.placement is not None:

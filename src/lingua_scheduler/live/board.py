@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.live.session import LiveSession
     from lingua_scheduler.live.tasks import Tasks
     from lingua_scheduler.messages.from_node import JobResult, NodeAsrPartial
+    from lingua_scheduler.messages.shared import ServiceTimings
     from lingua_scheduler.metrics import LiveMetrics
     from lingua_scheduler.state.keys import Cells
     from lingua_scheduler.state.records import Cancelled, Placement, Settled, Submitted
@@ -41,6 +42,8 @@ RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 1.0
 # A job that ends sooner than this is never marked in the store as accepted or running.
 MARK_AFTER_MS = 500
+# A call to the store that takes longer is counted as slow.
+SLOW_MS = 50
 FREED_NAMES = frozenset({Reply.STALE_ATTEMPT, Reply.NODE_MISMATCH, Reply.JOB_ENDED, Reply.NO_JOB})
 
 
@@ -91,7 +94,15 @@ class JobBoard:
         self.draining = False
         # Bound once: finding a labelled counter costs more than counting.
         self.ended = {kind: self.metrics.jobs_total.labels(outcome=kind) for kind in OUTCOMES}
-        self._moved = self.metrics.failovers_total.labels(reason="moved")
+        reserved = self.metrics.reserve_attempt_total
+        self._reserved = (reserved.labels(result="fail"), reserved.labels(result="success"))
+        self._timed = {
+            name: self.metrics.store_call_seconds.labels(script=name)
+            for name in ("job_submit", "job_settle")
+        }
+        self._stages = {
+            name: self.metrics.stage_seconds.labels(stage=name) for name in ("asr", "nmt", "tts")
+        }
 
     # Admission
 
@@ -108,6 +119,8 @@ class JobBoard:
                 lambda: submit(job.home, job.id, spec, body, audio), job.session.teller.store_lost
             )
         now = self.clock.now_ms()
+        self._note_call("job_submit", now - job.marks.submit)
+        self._reserved[answer.placement is not None].inc()
         if answer.placement is not None:
             job.marks.placed = now
         elif answer.reply is Reply.QUEUED:
@@ -148,6 +161,10 @@ class JobBoard:
             self._deliver(delivery)
         for told in work.stop:
             self._stop(told)
+        for reason in work.moved:
+            self.metrics.failovers_total.labels(reason=reason).inc()
+            if reason == "no_ack":
+                self.metrics.ack_timeout_total.inc()
 
     def push(self, placement: Placement) -> None:
         """Send a placed job to its node, or move it on if that cannot be."""
@@ -158,8 +175,6 @@ class JobBoard:
             self.log("job.unknown", job=placement.job, node=placement.node)
             return
         now = self.clock.now_ms()
-        if job.attempt and job.attempt < placement.attempt:
-            self._moved.inc()
         job.attempt, job.node, job.state = placement.attempt, placement.node, "assigned"
         job.marked, job.pushed_at_ms = "", int(now)
         marks = job.marks
@@ -173,6 +188,7 @@ class JobBoard:
         if not marks.first_push:
             marks.first_push = marks.push
             self.metrics.accept_to_assign_seconds.observe((marks.push - marks.cut) / 1000)
+            self.metrics.dispatch_latency_seconds.observe((marks.push - marks.submit) / 1000)
         job.session.teller.event(job, "DISPATCHED")
 
     def _deliver(self, delivery: Delivery) -> None:
@@ -228,13 +244,29 @@ class JobBoard:
     def _settled(self, job: LiveJob, verdict: Verdict, result: JobResult, at_ms: float) -> None:
         marks, teller = job.marks, job.session.teller
         marks.result, marks.settled = at_ms, self.clock.now_ms()
+        self._note_call("job_settle", marks.settled - at_ms)
         job.state = verdict.kind
         if verdict.kind == "completed":
-            marks.take_stages(result.extra.service_timings if result.extra is not None else None)
+            timings = result.extra.service_timings if result.extra is not None else None
+            marks.take_stages(timings)
+            if timings is not None:
+                self._note_stages(timings)
             teller.event(job, "ASR_FINAL")
             teller.event(job, "NMT_DONE")
         elif verdict.kind == "failed":
             teller.failed(job, verdict.reason, result.error)
+
+    def _note_call(self, script: str, took_ms: float) -> None:
+        self._timed[script].observe(took_ms / 1000)
+        if took_ms > SLOW_MS:
+            self.metrics.slow_path_total.labels(path=script).inc()
+
+    def _note_stages(self, timings: ServiceTimings) -> None:
+        for name, took_ms in zip(
+            ("asr", "nmt", "tts"), (timings.asr_ms, timings.nmt_ms, timings.tts_ms), strict=True
+        ):
+            if took_ms is not None and took_ms >= 0:
+                self._stages[name].observe(took_ms / 1000)
 
     async def end_buffered_slice(self, job: LiveJob) -> None:
         """End a slice whose old node keeps its audio in silence, to make room for what follows."""
@@ -266,8 +298,8 @@ class JobBoard:
         )
         if moved.reply in FREED_NAMES:
             self.metrics.results_stale_total.labels(reason=moved.reply.name.lower()).inc()
-        else:
-            self.metrics.failovers_total.labels(reason="node_error").inc()
+        if reason == "NODE_OVERLOADED":
+            self.metrics.node_overload_reject_total.labels(reason="full").inc()
         if moved.reply is Reply.SETTLED:
             job.state = "failed"
             job.session.teller.failed(job, reason, result.error)
@@ -279,7 +311,6 @@ class JobBoard:
         _, work = await self._insist(
             lambda: self.dispatcher.failover(job.home, job.id, attempt, node=node, reason=reason)
         )
-        self.metrics.failovers_total.labels(reason=reason).inc()
         self.perform(work)
 
     async def _model_missing(self, node: LiveNode, result: JobResult) -> None:
@@ -320,8 +351,6 @@ class JobBoard:
         """A node's socket is gone: whatever it held goes to others."""
         started = self.clock.now_ms()
         _, work = await self.dispatcher.node_lost(node.id, node.conn)
-        if work.push:
-            self.metrics.failovers_total.labels(reason="node_lost").inc(len(work.push))
         self.perform(work)
         self.metrics.redispatch_seconds.observe((self.clock.now_ms() - started) / 1000)
 

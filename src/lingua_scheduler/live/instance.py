@@ -93,6 +93,17 @@ class Instance:
         metrics.sessions.follow(lambda: len(board.sessions))
         metrics.rooms.follow(lambda: len(self.hall.rooms))
         metrics.web_task_pause_ms.set(self.settings.segmentation.pause_ms)
+        metrics.sources.append(self._count_nodes)
+
+    def _count_nodes(self) -> None:
+        nodes = self.board.nodes.values()
+        for status in ("registering", "ready", "degraded", "draining", "offline"):
+            count = sum(1 for node in nodes if node.status == status)
+            self.metrics.nodes.labels(status=status).set(count)
+        slots = sum(node.max_jobs for node in nodes if node.status == "ready")
+        taken = sum(1 for job in self.board.jobs.values() if job.node)
+        self.metrics.slots.labels(state="taken").set(taken)
+        self.metrics.slots.labels(state="free").set(max(0, slots - taken))
 
     def failed(self, error: BaseException) -> None:
         """An error nobody handled: counted and logged, the others go on."""

@@ -174,6 +174,8 @@ class LiveSession:
         )
         if events:
             self._take(events, now)
+        elif is_final and segmenter.is_idle:
+            metrics.empty_finalize_total.inc()
         due = segmenter.deadline_ms
         if due is not None and (self._timer is None or due < self._timer_at_ms):
             self._arm(due, now)

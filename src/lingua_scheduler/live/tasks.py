@@ -18,6 +18,8 @@ class Tasks:
 
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
         self._on_error = on_error
+        # Kept, for looking it up costs as much as making the task.
+        self._loop = asyncio.get_running_loop()
         self._running: set[asyncio.Task[Any]] = set()
         self._ending = False
 
@@ -29,7 +31,7 @@ class Tasks:
         if self._ending:
             work.close()
             return
-        task = asyncio.ensure_future(work)
+        task = self._loop.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._done)
 
