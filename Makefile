@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test check demo model bench docs lock clean
+.PHONY: help install test check demo model live bench docs lock clean
 
 PYTHONS ?= python3.14 python3.13 python3.12 python3.11 python3
 STEPS ?= 200000
@@ -32,6 +32,9 @@ demo: $(VENV)/.installed ## Show it live: a room of three, two nodes, one of the
 
 model: $(VENV)/.developed ## Run the model tests for long (STEPS=200000)
 	LINGUA_MODEL_STEPS=$(STEPS) $(PYTHON) -m pytest -q -m model
+
+live: $(VENV)/.developed ## Kill and freeze nodes under load: 100 sessions, 5,000 utterances
+	$(PYTHON) tests/stress/live_load.py --full
 
 bench: $(VENV)/.installed ## Measure this machine
 	$(VENV)/bin/lingua bench

@@ -385,3 +385,56 @@ def test_signalling_does_not_leave_the_room() -> None:
         assert not first.all("webrtc_offer")
 
     play(scenario)
+
+
+def test_who_left_hears_no_more() -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.old_node()
+        speaker, listener = await stage.client("zh", "en"), await stage.client("en", "zh")
+        await speaker.send("room_create", preferred_lang="zh")
+        code = (await speaker.expect("room_create_ack"))["room_code"]
+        await listener.send("room_join", room_code=code, preferred_lang="en")
+        await listener.expect("room_members")
+        await speaker.utter(0)
+        job = await node.job()
+        await listener.send("room_leave", room_code=code)
+        await speaker.expect("room_members")
+        await node.answer(job)
+        await until(lambda: not stage.server.instance.board.jobs, "the job ended")
+        await listener.send("client_heartbeat", session_id=listener.id, timestamp=1)
+        await listener.expect("server_heartbeat")
+        assert not listener.all("translation_result")
+
+    play(scenario)
+
+
+def test_a_speaker_of_two_languages_is_translated_into_a_third_one_way() -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.old_node()
+        speaker = await stage.client("auto", "en", mode="two_way_auto", lang_a="zh", lang_b="en")
+        listener = await stage.client("ja", "zh")
+        await speaker.send("room_create", preferred_lang="zh")
+        code = (await speaker.expect("room_create_ack"))["room_code"]
+        await listener.send("room_join", room_code=code, preferred_lang="ja")
+        await listener.expect("room_members")
+        await speaker.utter(0)
+        job = await node.job()
+        assert (job["src_lang"], job["tgt_lang"]) == ("auto", "ja")
+        assert job["auto_langs"] == ["zh", "en"]
+        assert "mode" not in job
+        await node.answer(job)
+        await listener.expect("translation_result", session_id=speaker.id)
+
+    play(scenario)
+
+
+def test_room_codes_cannot_be_guessed_by_trying() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        codes = set()
+        for number in range(260):
+            await client.send("room_join", room_code=f"{number:06d}")
+            codes.add((await client.expect("room_error"))["code"])
+        assert codes == {"ROOM_NOT_FOUND", "RATE_LIMITED"}
+
+    play(scenario)

@@ -73,7 +73,7 @@ class NotedTasks:
         self.started: list[str] = []
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        self.started.append(work.__name__)
+        self.started.append(cast("Any", work).__name__)
         work.close()
 
 
@@ -113,9 +113,7 @@ class Scene:
             index, b"", self.session.profile, (target,), "t1", "manual", now, now,
             turn=f"s1-t{index}",
         )  # fmt: skip
-        job = job_of(
-            self.session, piece, target, self.settings.segmentation, retain_audio=False
-        )
+        job = job_of(self.session, piece, target, self.settings.segmentation, retain_audio=False)
         self.board.jobs[job.id] = job
         return job
 

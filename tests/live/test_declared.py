@@ -23,8 +23,7 @@ from lingua_scheduler.nodes.capability import Capability, capability
 pytestmark = pytest.mark.unit
 
 SERVICES = tuple(
-    InstalledService(service_id=f"{kind}-1", type=kind)  # type: ignore[arg-type]
-    for kind in ("asr", "nmt", "tts")
+    InstalledService(service_id=f"{kind}-1", type=kind) for kind in ("asr", "nmt", "tts")
 )
 
 
@@ -109,9 +108,7 @@ def test_targets_of_several_models_add_up() -> None:
 
 
 def test_without_targets_of_translation_the_semantic_languages_count() -> None:
-    can = served(
-        speaking(asr_languages=("zh",), semantic_languages=("en",), tts_languages=("fr",))
-    )
+    can = served(speaking(asr_languages=("zh",), semantic_languages=("en",), tts_languages=("fr",)))
     assert (can.sources, can.targets) == (("zh",), ("en",))
 
 

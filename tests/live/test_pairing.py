@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from lingua_scheduler.live import pairing as pairing_module
@@ -69,7 +71,7 @@ def test_codes_do_not_follow_from_the_time_or_from_each_other() -> None:
     assert len(set(first)) > 1
     pairing = Pairing(HandClock())
     numbers = [int(pairing.issue("node-a")) for _ in range(20)]
-    steps = {b - a for a, b in zip(numbers, numbers[1:], strict=False)}
+    steps = {b - a for a, b in pairwise(numbers)}
     assert len(steps) > 1
 
 

@@ -34,7 +34,12 @@ SIXTEEN = tuple(f"a{letter}" for letter in "abcdefghijklmnop")
 
 
 def utterance(**given: Any) -> Utterance:
-    plain = {"src_lang": "zh", "tgt_lang": "en", "audio_format": "opus", "sample_rate": 16_000}
+    plain: dict[str, Any] = {
+        "src_lang": "zh",
+        "tgt_lang": "en",
+        "audio_format": "opus",
+        "sample_rate": 16_000,
+    }
     return Utterance(session_id="s1", utterance_index=0, audio=b"x", **(plain | given))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 
 import pytest
 
@@ -127,7 +128,7 @@ def test_nothing_starts_after_the_end() -> None:
         assert len(tasks) == 0
         await asyncio.sleep(0)
         assert ran == []
-        assert work.cr_frame is None
+        assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
 
     asyncio.run(scenario())
 

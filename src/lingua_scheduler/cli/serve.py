@@ -81,11 +81,19 @@ async def serve(settings: Settings) -> int:
         spare_collector()
         print(greeting(server), flush=True)
         log("serve.started", instance=server.instance.id, port=server.port)
-        await told.wait()
+        if not await first_of(told.wait(), ended(server.loops)):
+            log.error("serve.failed", error=server.loops.exception())
+            return 1
         log("serve.drains", sessions=len(server.instance.board.sessions))
         finished = await first_of(server.drain(), again.wait())
         log("serve.stopped", finished=finished)
     return 0 if finished else 1
+
+
+async def ended(loops: asyncio.Task[None]) -> bool:
+    """Wait until the instance's loops end, which they never do by themselves unless they fail."""
+    await asyncio.wait([loops])
+    return True
 
 
 async def first_of(drain: Coroutine[Any, Any, bool], stop: Coroutine[Any, Any, bool]) -> bool:

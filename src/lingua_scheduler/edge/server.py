@@ -46,6 +46,8 @@ class RunningServer:
     settings: Settings
     instance: Instance
     front: Front
+    # Ends only with the process; if it ends by itself, the process must not go on without it.
+    loops: asyncio.Task[None]
 
     @property
     def port(self) -> int:
@@ -77,7 +79,7 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
         await runner.setup()
         front = await _listen(settings, instance, runner)
         try:
-            yield RunningServer(settings, instance, front)
+            yield RunningServer(settings, instance, front, loops)
         finally:
             await front.close()
             await runner.cleanup()

@@ -6,6 +6,7 @@ Pure but for reading the session; called once per job, on the hot path.
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -73,13 +74,17 @@ def padding_of(trigger: str, cuts: Segmentation) -> int | None:
     return cuts.padding_auto_ms if trigger in ("timeout", "max_duration", "session_close") else None
 
 
+# At most as many digits as a trace has, not all of them zero.
+HEX = re.compile(r"[0-9a-f]{1,32}")
+
+
 @lru_cache(maxsize=4096)
 def trace_of(trace_id: str) -> str:
     """Return a trace id as W3C wants it: the client's own where it is one, else made of it."""
-    try:
-        return f"{int(trace_id.replace('-', ''), 16):032x}"[-32:]
-    except ValueError:
-        return hashlib.blake2b(trace_id.encode(), digest_size=16).hexdigest()
+    digits = trace_id.replace("-", "").lower()
+    if HEX.fullmatch(digits) and digits.strip("0"):
+        return digits.rjust(32, "0")
+    return hashlib.blake2b(trace_id.encode(), digest_size=16).hexdigest()
 
 
 def traceparent_of(trace_id: str, job_id: str) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.live.outcome import encode_result, stored, verdict_of
 from lingua_scheduler.messages.shared import NetworkTimings
+from lingua_scheduler.state.records import Placement
 from lingua_scheduler.state.reply import UNPLACEABLE, Reply
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.messages.shared import ServiceTimings
     from lingua_scheduler.metrics import LiveMetrics
     from lingua_scheduler.state.keys import Cells
-    from lingua_scheduler.state.records import Cancelled, Placement, Settled, Submitted
+    from lingua_scheduler.state.records import Cancelled, Settled, Submitted
     from lingua_scheduler.state.store import Store
 
 T = TypeVar("T")
@@ -115,9 +116,18 @@ class JobBoard:
         try:
             answer, work = await submit(job.home, job.id, spec, body, audio)
         except StoreUnavailable:
-            answer, work = await self._insist(
+            answer, work = await self.insist(
                 lambda: submit(job.home, job.id, spec, body, audio), job.session.teller.store_lost
             )
+            if answer.reply is Reply.DUPLICATE and answer.node and not answer.outcome:
+                # The lost answer said who has it: nobody else will push it.
+                cell = self.cells.of_node(answer.node).name
+                work.push.append(
+                    Placement(
+                        job.id, answer.attempt, answer.node, cell, self.instance,
+                        context_reset=False, ends_at_ms=0,
+                    )
+                )  # fmt: skip
         now = self.clock.now_ms()
         self._note_call("job_submit", now - job.marks.submit)
         self._reserved[answer.placement is not None].inc()
@@ -132,7 +142,7 @@ class JobBoard:
         self.perform(work)
         return answer
 
-    async def _insist(
+    async def insist(
         self, step: Callable[[], Awaitable[T]], on_loss: Callable[[], None] | None = None
     ) -> T:
         """Take a step until the store takes it: every step may be repeated."""
@@ -150,6 +160,11 @@ class JobBoard:
         """Return the jobs of a session that have no outcome yet, in order."""
         mine = (job for job in self.jobs.values() if job.session is session)
         return sorted(mine, key=lambda job: job.spec.index)
+
+    def forget(self, session: LiveSession) -> None:
+        """Drop what an ended session left: nobody is there for its outcomes."""
+        for job in self.jobs_of(session):
+            del self.jobs[job.id]
 
     # What scripts ask for
 
@@ -174,6 +189,8 @@ class JobBoard:
             # Of a session that was another process's: its deadline, or the session's, ends it.
             self.log("job.unknown", job=placement.job, node=placement.node)
             return
+        if placement.attempt < job.attempt or placement[1:3] == (job.attempt, job.node):
+            return  # pushed already, or overtaken by a later attempt
         now = self.clock.now_ms()
         job.attempt, job.node, job.state = placement.attempt, placement.node, "assigned"
         job.marked, job.pushed_at_ms = "", int(now)
@@ -218,12 +235,16 @@ class JobBoard:
             await self._give_back(node, job, result, verdict.reason)
             return
         answer, work = await self._settle(node, job, result, verdict)
-        if answer.reply is Reply.SETTLED:
+        is_news = answer.reply is Reply.ALREADY and not job.marks.settled
+        if answer.reply is Reply.SETTLED or is_news:
             self._settled(job, verdict, result, now)
         elif answer.reply in FREED_NAMES:
             self.metrics.results_stale_total.labels(reason=answer.reply.name.lower()).inc()
         node.answer(job.id, result.attempt_id, _status_of(answer.reply))
         self.perform(work)
+        if is_news or answer.reply is Reply.NO_JOB:
+            # The answer that carried the outcome was lost, or the store forgot the job.
+            await job.session.recover()
 
     async def _settle(
         self, node: LiveNode, job: LiveJob, result: JobResult, verdict: Verdict
@@ -239,7 +260,7 @@ class JobBoard:
         try:
             return await settle()
         except StoreUnavailable:
-            return await self._insist(settle)
+            return await self.insist(settle)
 
     def _settled(self, job: LiveJob, verdict: Verdict, result: JobResult, at_ms: float) -> None:
         marks, teller = job.marks, job.session.teller
@@ -271,7 +292,7 @@ class JobBoard:
     async def end_buffered_slice(self, job: LiveJob) -> None:
         """End a slice whose old node keeps its audio in silence, to make room for what follows."""
         job.state = "completed_no_text"
-        _, work = await self._insist(
+        _, work = await self.insist(
             lambda: self.dispatcher.settle(
                 job.home, job.id, job.attempt, job.node, kind="completed_no_text",
                 reason="buffered",
@@ -291,7 +312,7 @@ class JobBoard:
     async def _give_back(
         self, node: LiveNode, job: LiveJob, result: JobResult, reason: str
     ) -> None:
-        moved, work = await self._insist(
+        moved, work = await self.insist(
             lambda: self.dispatcher.failover(
                 job.home, job.id, result.attempt_id, node=node.id, reason=reason
             )
@@ -308,7 +329,7 @@ class JobBoard:
 
     async def _move(self, job: LiveJob, reason: str) -> None:
         attempt, node = job.attempt, job.node
-        _, work = await self._insist(
+        _, work = await self.insist(
             lambda: self.dispatcher.failover(job.home, job.id, attempt, node=node, reason=reason)
         )
         self.perform(work)
@@ -321,7 +342,8 @@ class JobBoard:
         self.metrics.model_na_received_total.inc()
         if not service:
             return
-        answer = await self.store.node_mark(self.cells.of_node(node.id), node.id, service[:128])
+        cell = self.cells.of_node(node.id)
+        answer = await self.insist(lambda: self.store.node_mark(cell, node.id, service[:128]))
         if answer.reply is Reply.RATE_LIMITED:
             self.metrics.model_na_rate_limited_total.inc()
         elif answer.reply is Reply.OK:
@@ -367,8 +389,10 @@ class JobBoard:
                 state = "RUNNING" if job.state == "processing" else "ACCEPTED"
             if job.marked == state:
                 continue
-            await self.store.job_mark(job.home, job.id, job.attempt, job.node, state)
-            job.marked = state
+            attempt = job.attempt
+            await self.store.job_mark(job.home, job.id, attempt, job.node, state)
+            if job.attempt == attempt:
+                job.marked = state
 
     def _network_of(self, job: LiveJob, result: JobResult) -> NetworkTimings | None:
         wall = self.clock.wall_ms()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.messages.to_client import MissingResult, TranslationResult
     from lingua_scheduler.session.ledger import Fate
     from lingua_scheduler.state.records import Released
+    from lingua_scheduler.state.reply import Reply
 
 FATES: dict[str, Fate] = {
     "completed": "delivered",
@@ -38,6 +39,8 @@ KEPT = 32
 TRIM_EVERY = 64
 # How long a position may be missing before it is read from the outbox.
 OVERDUE_MS = 1000
+# How long a session waits for any outcome before it looks for one that was not told.
+LOOK_MS = 2000
 OUTBOX_PAGE = 64
 
 
@@ -76,6 +79,8 @@ class Deliverer:
         self.seq = 0
         self._early: dict[int, Released] = {}
         self._early_since_ms = 0.0
+        # When the outbox was read last, or an outcome came.
+        self._looked_at_ms = 0.0
         self._acked = 0
         # Utterance -> positions of its outcomes, for the latest ones.
         self._positions: dict[int, list[int]] = {}
@@ -88,6 +93,7 @@ class Deliverer:
             return
         for outcome in outcomes:
             if outcome.seq == self.seq + 1:
+                self._early.pop(outcome.seq, None)
                 self._emit(outcome)
             elif outcome.seq > self.seq:
                 if not self._early:
@@ -101,15 +107,22 @@ class Deliverer:
 
     def is_overdue(self, now_ms: float) -> bool:
         """Tell whether a position is missing for so long that it must be fetched."""
-        return bool(self._early) and now_ms - self._early_since_ms > OVERDUE_MS
-
-    async def catch_up(self) -> None:
-        """Read from the outbox what was released but not told to this instance."""
+        if self._early:
+            return now_ms - self._early_since_ms > OVERDUE_MS
         session = self._session
+        if not session.open:
+            return False
+        return now_ms - max(session.waiting_since_ms, self._looked_at_ms) > LOOK_MS
+
+    async def catch_up(self) -> Reply:
+        """Read from the outbox what was released but not told to this instance."""
+        session, epoch = self._session, self._session.epoch
+        self._looked_at_ms = self._board.clock.now_ms()
         page = await self._board.store.outbox_read(
-            session.home, session.id, epoch=session.epoch, after_seq=self.seq, limit=OUTBOX_PAGE
+            session.home, session.id, epoch=epoch, after_seq=self.seq, limit=OUTBOX_PAGE
         )
-        self.take(session.epoch, page.entries)
+        self.take(epoch, page.entries)
+        return page.reply
 
     def start_over(self, epoch: str) -> None:
         """The session began anew in the store: positions count from one again."""
@@ -119,8 +132,8 @@ class Deliverer:
         self._positions.clear()
 
     async def trim(self) -> None:
-        """Make room in the outbox."""
-        self._acked = max(self._acked, self.seq - KEPT)
+        """Make room in the outbox, which may be smaller than what is kept of it otherwise."""
+        self._acked = self.seq
         await self._ack(self._acked)
 
     async def repeat(self, index: int) -> None:
@@ -140,18 +153,24 @@ class Deliverer:
     def _emit(self, outcome: Released) -> None:
         self.seq = outcome.seq
         session, now = self._session, self._board.clock.now_ms()
+        self._looked_at_ms = now
         job = self._board.jobs.pop(outcome.job, None)
         self._note(outcome)
         message = self._message(outcome, job, now)
         if job is not None and outcome.kind in ("failed", "expired") and not job.told:
             session.teller.failed(job, code_of(outcome), None)
-        if job is None or job.listeners is None:
+        listeners = job.listeners if job is not None else self._listeners_of(outcome)
+        if listeners is None:
             session.teller.tell(message)
         else:
-            self._hall.send_to(job.listeners, message)
+            self._hall.send_to(listeners, message)
         self.transcripts.outcome(outcome, message)
         session.settled(outcome.utterance, FATES[outcome.kind], outcome.reason, outcome.lane)
         self._count(outcome, job, now)
+
+    def _listeners_of(self, outcome: Released) -> tuple[str, ...] | None:
+        """Return who waits for an outcome that had no job: those of a room, or the speaker."""
+        return self._hall.listeners_of(self._session, outcome.lane)
 
     def _note(self, outcome: Released) -> None:
         self._positions.setdefault(outcome.utterance, []).append(outcome.seq)

@@ -21,6 +21,7 @@ from lingua_scheduler.messages.to_client import (
     WebrtcIceRelay,
     WebrtcOfferRelay,
 )
+from lingua_scheduler.session.rate import TokenBucket
 from lingua_scheduler.session.rooms import RoomProblem, Rooms
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from lingua_scheduler.session.rooms import Room
 
 CODE_TRIES = 50
+# Wrong room codes, all sessions together: a million codes outlast any room.
+GUESSES_PER_S = 20
+GUESSES_AT_ONCE = 200
 
 
 class Audience(NamedTuple):
@@ -48,6 +52,7 @@ class Audience(NamedTuple):
     targets: tuple[Target, ...]
     # Members who understand the speaker: they read the transcript and need no node.
     same_language: tuple[str, ...] = ()
+    is_room: bool = False
 
 
 class Hall:
@@ -58,6 +63,7 @@ class Hall:
     ) -> None:
         self._sessions = sessions
         self._clock = clock
+        self._guesses = TokenBucket(GUESSES_PER_S, GUESSES_AT_ONCE)
         self.rooms = Rooms(settings.rooms.members_max, settings.rooms.idle_ms)
 
     def audience_of(self, speaker: LiveSession, profile: Profile) -> Audience:
@@ -70,11 +76,21 @@ class Hall:
         if not wanted.lanes and not wanted.same_language:
             return Audience(profile.own_targets())
         targets = tuple(Target(code, code, heard_by) for code, heard_by in wanted.lanes.items())
-        return Audience(targets, wanted.same_language)
+        return Audience(targets, wanted.same_language, is_room=True)
+
+    def listeners_of(self, speaker: LiveSession, lane: str) -> tuple[str, ...] | None:
+        """Return who in the speaker's room wants a language now; None if there is no room."""
+        if self.rooms.room_of(speaker.id) is None:
+            return None
+        wanted = self.rooms.wanted_by_others(speaker.id, speaker.profile.source)
+        return wanted.lanes.get(lane)
 
     def send_to(self, listeners: Iterable[str], message: ToClient) -> None:
-        """Send one message to those of the listeners who are still there."""
-        for name in listeners:
+        """Send an outcome to those of its listeners who have not left meanwhile."""
+        self._tell((name for name in listeners if self.rooms.room_of(name) is not None), message)
+
+    def _tell(self, names: Iterable[str], message: ToClient) -> None:
+        for name in names:
             session = self._sessions.get(name)
             if session is not None:
                 session.teller.tell(message)
@@ -98,6 +114,7 @@ class Hall:
     def join(self, session: LiveSession, ask: RoomJoin) -> None:
         """Let a session into a room."""
         try:
+            self._check_code(session, ask.room_code)
             room = self.rooms.join(
                 ask.room_code, session.id, display_name=ask.display_name,
                 preferred_lang=ask.preferred_lang, now_ms=self._clock.wall_ms(),
@@ -106,6 +123,20 @@ class Hall:
             self._refuse(session, problem)
             return
         self._tell_members(room)
+
+    def _check_code(self, session: LiveSession, code: str) -> None:
+        """Another tenant's room is none at all; wrong codes are few, so that none is guessed."""
+        if self._guesses.wait_ms(self._clock.now_ms()):
+            raise RoomProblem(ErrorCode.RATE_LIMITED)
+        try:
+            room = self.rooms.at(code)
+        except RoomProblem:
+            self._guesses.take(self._clock.now_ms())
+            raise
+        member = self._sessions.get(next(iter(room.members)))
+        if member is not None and member.tenant != session.tenant:
+            self._guesses.take(self._clock.now_ms())
+            raise RoomProblem(ErrorCode.ROOM_NOT_FOUND)
 
     def leave(self, session: LiveSession, code: str | None = None) -> None:
         """Take a session out of its room, if it is in one (and in this one)."""
@@ -146,17 +177,17 @@ class Hall:
         elif other is not room:
             self._refuse(session, RoomProblem(ErrorCode.ROOM_NOT_FOUND))
         elif self.rooms.hears(signal.to, session.id):
-            self.send_to((signal.to,), relayed(signal, session.id))
+            self._tell((signal.to,), relayed(signal, session.id))
 
     def expire(self) -> None:
         """End rooms in which nobody spoke for long."""
         for room in self.rooms.expired(self._clock.wall_ms()):
             gone = RoomExpired(room_code=room.code, message="nobody spoke for a long time")
-            self.send_to(room.members, gone)
+            self._tell(room.members, gone)
 
     def _tell_members(self, room: Room) -> None:
         members = RoomMembers(room_code=room.code, members=room.participants())
-        self.send_to(tuple(room.members), members)
+        self._tell(tuple(room.members), members)
 
     def _free_code(self) -> str:
         for _ in range(CODE_TRIES):

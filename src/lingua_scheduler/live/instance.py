@@ -179,8 +179,9 @@ class Instance:
         session.end_speech()
         jobs = self.settings.jobs
         longest = jobs.pending_ms + jobs.attempts_max * jobs.attempt_ms + CLOSE_GRACE_MS
-        await session.until_settled(longest)
         self.hall.leave(session)
+        await session.until_settled(longest)
+        session.lapsed = True
         while True:
             try:
                 _, work = await self.board.dispatcher.close_session(
@@ -190,6 +191,7 @@ class Instance:
             except StoreUnavailable:
                 await asyncio.sleep(1)
         self.board.perform(work)
+        self.board.forget(session)
         session.ledger.settle_rest("failed", "session_ended")
         if self.board.sessions.pop(session.id, None) is not None:
             self._account(session.ledger.summary())
@@ -264,7 +266,7 @@ class Instance:
         now = self.clock.now_ms()
         for session in list(self.board.sessions.values()):
             if session.deliverer.is_overdue(now):
-                await session.deliverer.catch_up()
+                await session.recover()
 
     async def _expire_rooms(self) -> None:
         self.hall.expire()

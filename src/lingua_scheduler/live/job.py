@@ -47,6 +47,8 @@ class LiveJob:
     # What the store was last told of this attempt, to tell it only what lasts.
     marked: str = ""
     pushed_at_ms: int = 0
+    # Its admission is under way: the store's answer is not here yet.
+    entering: bool = False
     # The speaker has been told that it failed.
     told: bool = False
 

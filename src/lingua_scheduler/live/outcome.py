@@ -124,7 +124,8 @@ def missing_message(
     detail = outcome.reason if outcome.reason != "-" else None
     reason = REASONS[outcome.kind]
     if outcome.kind == "missing" and detail != "gap_timeout":
-        reason = "failed"
+        # Refused by the store, or left open when the session ended.
+        reason = "failed" if detail == "refused" else "cancelled"
     return MissingResult(
         session_id=session, utterance_index=outcome.utterance, reason=reason, created_at_ms=at_ms,
         trace_id=trace_id or None, job_id=outcome.job if outcome.job != "-" else None,

@@ -130,6 +130,12 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             return (Target("~".join(sorted(self.two_way)), self.targets[0]),)
         return tuple(Target(code, code) for code in self.targets)
 
+    def in_room(self) -> Profile:
+        """Return what a room asks for: whichever of its two languages is spoken, into others'."""
+        if self.two_way is None:
+            return self
+        return self._with(two_way=None, auto_langs=self.two_way)
+
     def demand_of(self, target: str) -> str:
         """Return what a job into a language asks of a node."""
         known = self.demands.get(target)

@@ -138,8 +138,9 @@ class NodeRegistry:
     async def drain(self, node: LiveNode, *, draining: bool) -> None:
         """Stop or resume new work for a node."""
         board = self._board
-        answer, left = await board.store.node_drain(
-            board.cells.of_node(node.id), node.id, drain=draining
+        cell = board.cells.of_node(node.id)
+        answer, left = await board.insist(
+            lambda: board.store.node_drain(cell, node.id, drain=draining)
         )
         board.log("node.drains" if draining else "node.resumes", node=node.id, leases=left)
         for placement in answer.placed:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.records import JobSpec, Released, Submitted
 
-ADMITTED = frozenset({Reply.PLACED, Reply.QUEUED, Reply.SETTLED, Reply.HELD})
+ADMITTED = frozenset({Reply.PLACED, Reply.QUEUED, Reply.SETTLED, Reply.HELD, Reply.DUPLICATE})
 # Refusals that pass by themselves: the utterance waits here and is submitted again.
 PASSING = frozenset({Reply.IN_FLIGHT_LIMIT, Reply.OUTBOX_FULL})
 LOST = frozenset({Reply.NO_SESSION, Reply.SESSION_CLOSED})
@@ -137,6 +137,8 @@ class LiveSession:
         self._lane_next: dict[str, int] = {}
         # Utterances in the store without all their outcomes: index -> lanes still open.
         self.open: dict[int, int] = {}
+        # Since when there are such.
+        self.waiting_since_ms = 0.0
         self._backlog: deque[Piece] = deque()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -146,6 +148,7 @@ class LiveSession:
         self._sliced_turn = -1
         self._silent_told_ms = 0
         self.closing = False
+        # The store was told that it ends: what is not in yet does not get in.
         self.lapsed = False
         self._paused = False
 
@@ -241,16 +244,25 @@ class LiveSession:
             else:
                 turn = self._turn_ids.pop(event.turn, "")
                 if turn:
-                    self._board.tasks.start(self._end_turn(turn))
+                    self._close_turn(turn)
                 self._change_profile()
 
     def _change_profile(self) -> None:
         if self._next_profile is not None:
             self.profile, self._next_profile = self._next_profile, None
 
+    def _close_turn(self, turn: str) -> None:
+        """End a turn without a closing piece; a slice of it that still waits closes it itself."""
+        for piece in reversed(self._backlog):
+            if piece.turn == turn:
+                piece.is_slice = False
+                return
+        self._board.tasks.start(self._end_turn(turn))
+
     async def _end_turn(self, turn: str) -> None:
-        _, work = await self._board.dispatcher.end_turn(self.home, self.id, turn)
-        self._board.perform(work)
+        board = self._board
+        _, work = await board.insist(lambda: board.dispatcher.end_turn(self.home, self.id, turn))
+        board.perform(work)
 
     def _admit_cut(self, cut: Cut, now_ms: float) -> None:
         self._metrics.web_task_finalized_total.labels(
@@ -341,11 +353,13 @@ class LiveSession:
         self._metrics.utterances_total.inc()
         audience = self._hall.audience_of(self, piece.profile)
         piece.targets = audience.targets
+        if audience.is_room:
+            piece.profile = piece.profile.in_room()
         length = piece.end_ms - piece.start_ms
         self.ledger.admit(piece.index, length, lanes=max(1, len(piece.targets)))
         if audience.same_language:
             self.deliverer.transcripts.expect(
-                piece.index, len(piece.targets), audience.same_language
+                piece.index, len(piece.targets), audience.same_language, self._skipped
             )
         if not piece.targets:
             # Everyone who listens speaks this language: their ears need no node.
@@ -353,7 +367,9 @@ class LiveSession:
             self.teller.accepted(piece)
             return
         self._idle.clear()
-        if self._backlog or not self._in_window(piece.index):
+        # Others wait for one that comes late, so that it must not wait for them.
+        is_late = piece.index in self._late
+        if (self._backlog and not is_late) or not self._in_window(piece.index):
             self._backlog.append(piece)
             self._press()
             if piece.in_turn:
@@ -379,6 +395,8 @@ class LiveSession:
 
     def pump(self) -> None:
         """Submit what waited, as far as the window allows."""
+        if self.lapsed:
+            self._backlog.clear()
         while self._backlog and self._in_window(self._backlog[0].index):
             self._submit(self._backlog.popleft())
         if self._backlog and self._backlog[0].in_turn:
@@ -390,28 +408,48 @@ class LiveSession:
             self._idle.set()
 
     def _submit(self, piece: Piece) -> None:
+        if not self.open:
+            self.waiting_since_ms = self._clock.now_ms()
         self.open[piece.index] = len(piece.targets)
         for target in piece.targets:
             self._board.tasks.start(self._submit_job(piece, target))
 
     async def _submit_job(self, piece: Piece, target: Target) -> None:
         job = self._make(piece, target)
-        answer = await self._board.submit(job)
-        while answer.reply in PASSING or (answer.reply in LOST and not self.lapsed):
-            if answer.reply in LOST:
-                await self._reopen(job)
-            else:
-                await self.deliverer.trim()
-                await asyncio.sleep(AGAIN_S)
-            answer = await self._board.submit(job)
-        if answer.reply in ADMITTED or answer.reply is Reply.DUPLICATE:
-            self.teller.accepted(piece)
-            if answer.reply is Reply.QUEUED and piece.in_turn:
-                await self._make_room()
-            if answer.code in (Reply.NO_POOL_FOR_LANG_PAIR, Reply.EMPTY_POOL):
-                self.teller.unserved(job, answer)
+        answer = await self._enter(job)
+        if answer.reply not in ADMITTED:
             return
-        await self._refused(job, answer)
+        self.teller.accepted(piece)
+        if piece.in_turn and (answer.reply is Reply.QUEUED or self._backlog):
+            await self._make_room()
+        if answer.code in (Reply.NO_POOL_FOR_LANG_PAIR, Reply.EMPTY_POOL):
+            self.teller.unserved(job, answer)
+
+    async def _enter(self, job: LiveJob) -> Submitted:
+        """Bring a job into the store; one that is not taken gets its outcome at once."""
+        board = self._board
+        job.entering = True
+        answer = await board.submit(job)
+        while not self.lapsed and (answer.reply in PASSING or answer.reply in LOST):
+            if answer.reply in LOST:
+                await self.reopen()
+            else:
+                await board.insist(self.deliverer.trim)
+                await asyncio.sleep(AGAIN_S)
+            answer = await board.submit(job)
+        job.entering = False
+        if answer.reply not in ADMITTED or await self._is_anothers(job, answer):
+            await self._refused(job, answer)
+        return answer
+
+    async def _is_anothers(self, job: LiveJob, answer: Submitted) -> bool:
+        """Tell whether a duplicate is of another utterance, or has ended under a former epoch."""
+        if answer.reply is not Reply.DUPLICATE:
+            return False
+        if answer.state == "RELEASED":
+            await self._board.insist(self.deliverer.catch_up)
+            return self._board.jobs.get(job.id) is job
+        return self._board.jobs.get(job.id, job) is not job
 
     async def _make_room(self) -> None:
         """A long speech fills its old node with slices it buffers: the oldest has had its time."""
@@ -422,37 +460,46 @@ class LiveSession:
                 await self._board.end_buffered_slice(job)
                 return
 
-    async def _reopen(self, job: LiveJob) -> None:
+    async def reopen(self) -> None:
         """The store forgot the session: it starts over under a new epoch, where we stand."""
-        reply, epoch = await self._board.store.session_open(
-            self.home, self.id, self._board.instance, tenant=self.tenant, lease_ms=self._lease_ms
+        board = self._board
+        reply, epoch = await board.insist(
+            lambda: board.store.session_open(
+                self.home, self.id, board.instance, tenant=self.tenant, lease_ms=self._lease_ms
+            )
         )
-        if reply is Reply.OPENED:
-            self.epoch = epoch
-            self.deliverer.start_over(epoch)
-            self._lane_next.clear()
-            for other in self._board.jobs_of(self):
-                if other is not job:
-                    self._board.tasks.start(self._submit_again(other))
-        job.spec = self._in_lane(job.spec)
+        if reply is Reply.FENCED or epoch == self.epoch:
+            return
+        self.epoch = epoch
+        self.deliverer.start_over(epoch)
+        self._lane_next.clear()
+        # In order, so that the first one of each lane tells where the lane begins.
+        for job in board.jobs_of(self):
+            job.spec = self._in_lane(job.spec)
+            job.attempt, job.node = 0, ""
+            if not job.entering:
+                board.tasks.start(self._enter(job))
 
-    async def _submit_again(self, job: LiveJob) -> None:
-        """What was admitted before the store forgot it is admitted anew."""
-        job.spec = self._in_lane(job.spec)
-        job.attempt, job.node = 0, ""
-        await self._board.submit(job)
+    async def recover(self) -> None:
+        """Look for outcomes that nobody told us of, or for a store that knows nothing of us."""
+        reply = await self.deliverer.catch_up()
+        if reply is Reply.NO_SESSION and not self.lapsed:
+            await self.reopen()
 
     async def _refused(self, job: LiveJob, answer: Submitted) -> None:
         """The store does not take the job: its place in the order gets an explicit outcome."""
-        self._board.jobs.pop(job.id, None)
+        board, spec = self._board, job.spec
+        if board.jobs.get(job.id) is job:
+            del board.jobs[job.id]
         self.teller.not_taken(job, answer)
-        unwanted = job.spec.unwanted_from
-        answered, work = await self._board.dispatcher.fill(
-            self.home, self.id, job.spec.lane, index=job.spec.index, unwanted_from=unwanted
+        answered, work = await board.insist(
+            lambda: board.dispatcher.fill(
+                self.home, self.id, spec.lane, index=spec.index, unwanted_from=spec.unwanted_from
+            )
         )
-        self._board.perform(work)
+        board.perform(work)
         if answered.reply is not Reply.SETTLED:
-            self.settled(job.spec.index, "failed", answered.reply.name, job.spec.lane)
+            self.settled(spec.index, "failed", answered.reply.name, spec.lane)
 
     def _make(self, piece: Piece, target: Target) -> LiveJob:
         job = job_of(self, piece, target, self._cuts, retain_audio=self._jobs.retain_audio)
@@ -466,9 +513,12 @@ class LiveSession:
         """Declare what this lane will never hear of: indices that other languages had alone."""
         known = self._lane_next.get(spec.lane, 0)
         self._lane_next[spec.lane] = max(known, spec.index + 1)
-        holes = self._skipped | self._late
-        if spec.index <= known or any(known <= hole < spec.index for hole in holes):
-            return spec
+        before = range(known, spec.index)
+        if all(index in self._skipped or index in self._late for index in before):
+            # None of them, or those that may still come: they are waited for.
+            return spec if spec.unwanted_from < 0 else spec_after(spec, -1)
+        # Whoever was left out among others' indices gets a new index if it comes after all.
+        self._skipped = {index for index in self._skipped if index not in before}
         return spec_after(spec, known)
 
     # Outcomes
@@ -482,6 +532,8 @@ class LiveSession:
         self.ledger.settle(index, fate, reason, lane)
         left = self.open.get(index)
         if left is None:
+            # Its place was filled: it is waited for no longer.
+            self._skipped.discard(index)
             return
         if left > 1:
             self.open[index] = left - 1

@@ -14,6 +14,8 @@ from lingua_scheduler.messages.to_client import TranslationResult
 from lingua_scheduler.session.ordering import Lane
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from lingua_scheduler.live.hall import Hall
     from lingua_scheduler.messages.to_client import MissingResult
     from lingua_scheduler.state.records import Released
@@ -30,17 +32,24 @@ class Transcripts:
         self._open: dict[int, tuple[int, tuple[str, ...]]] = {}
         self._messages: dict[int, TranslationResult | MissingResult] = {}
 
-    def expect(self, index: int, lanes: int, readers: tuple[str, ...]) -> None:
-        """An utterance that some will read as it was spoken; without a job there is no text."""
+    def expect(
+        self, index: int, lanes: int, readers: tuple[str, ...], holes: Collection[int] = ()
+    ) -> None:
+        """An utterance that some will read as it was spoken; without a job there is no text.
+
+        `holes` are indices left out so far that may still come: these are waited for.
+        """
         if not lanes:
             return
-        self._lane.admit(index, "-", 0, unwanted_from=self._next_index)
-        self._next_index = index + 1
+        known = self._next_index
+        is_waited_for = any(known <= hole < index for hole in holes)
+        self._lane.admit(index, "-", 0, unwanted_from=-1 if is_waited_for else known)
+        self._next_index = max(known, index + 1)
         self._open[index] = (lanes, readers)
 
     def outcome(self, outcome: Released, message: TranslationResult | MissingResult) -> None:
         """One language of an utterance is done."""
-        waiting = self._open.get(outcome.utterance)
+        waiting = self._open.get(outcome.utterance) or self._fill_hole(outcome.utterance)
         if waiting is None:
             return
         lanes, readers = waiting
@@ -55,6 +64,16 @@ class Transcripts:
             self._hall.send_to(readers, as_spoken(self._messages.pop(index)))
             self._forget(index)
         self._forget(outcome.utterance)
+
+    def _fill_hole(self, index: int) -> tuple[int, tuple[str, ...]] | None:
+        """An index that was waited for has an outcome although it never came."""
+        lane = self._lane
+        if not lane.next_index <= index < self._next_index or index not in lane.holes():
+            return None
+        readers = self._open[min(known for known in self._open if known > index)][1]
+        lane.admit(index, "-", 0)
+        self._open[index] = (1, readers)
+        return self._open[index]
 
     def _forget(self, index: int) -> None:
         """Drop an utterance whose languages are all done, once its text is out."""

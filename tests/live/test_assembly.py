@@ -1,0 +1,257 @@
+"""An utterance and a language make a job: identity, turn, padding, flags, trace."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lingua_scheduler.config import Segmentation
+from lingua_scheduler.live.assembly import job_of, padding_of, spec_after, trace_of, traceparent_of
+from lingua_scheduler.live.job import LiveJob
+from lingua_scheduler.live.profile import Profile, Target
+from lingua_scheduler.live.session import Piece
+from lingua_scheduler.messages.from_client import SessionInit
+from lingua_scheduler.messages.shared import FeatureFlags, PipelineConfig
+from lingua_scheduler.messages.to_node import JobAssign
+from lingua_scheduler.state.records import JobSpec
+from live.stand_ins import KeepingOutlet, Scene, profile_of
+
+pytestmark = pytest.mark.unit
+
+CUTS = Segmentation(padding_auto_ms=11, padding_manual_ms=22)
+EN, DE = Target("en", "en"), Target("de", "de")
+W3C = re.compile(r"00-(?P<trace>[0-9a-f]{32})-(?P<parent>[0-9a-f]{16})-01")
+
+
+def piece(scene: Scene, *targets: Target, **given: Any) -> Piece:
+    plain: dict[str, Any] = {
+        "index": 4, "audio": b"sound", "profile": scene.session.profile,
+        "targets": targets or (EN,), "trace_id": "t1", "trigger": "manual", "speech_end_ms": 1.0,
+        "cut_ms": 2.0, "turn": "s1-t0",
+    }  # fmt: skip
+    return Piece(**(plain | given))
+
+
+def made(
+    scene: Scene, of: Piece, target: Target | None = None, *, retain_audio: bool = False
+) -> LiveJob:
+    return job_of(scene.session, of, target or of.targets[0], CUTS, retain_audio=retain_audio)
+
+
+# Identity.
+
+
+def test_the_same_utterance_into_the_same_language_is_the_same_job() -> None:
+    scene = Scene()
+    assert made(scene, piece(scene)).id == made(scene, piece(scene, audio=b"other")).id
+
+
+@pytest.mark.parametrize(
+    "other", [{"index": 5}, {"trace_id": "t2"}, {"targets": (DE,)}, {"request_id": "r1"}], ids=str
+)
+def test_another_utterance_language_trace_or_request_is_another_job(other: dict[str, Any]) -> None:
+    scene = Scene()
+    assert made(scene, piece(scene)).id != made(scene, piece(scene, **other)).id
+
+
+def test_a_request_id_of_the_client_is_the_identity() -> None:
+    scene = Scene()
+    first = made(scene, piece(scene, request_id="r1"))
+    assert made(scene, piece(scene, request_id="r1", index=9, trace_id="t9")).id == first.id
+    assert made(scene, piece(scene, request_id="r2")).id != first.id
+
+
+def test_a_request_id_has_one_job_for_each_language() -> None:
+    scene = Scene()
+    both = piece(scene, EN, DE, request_id="r1")
+    assert made(scene, both, EN).id != made(scene, both, DE).id
+    assert made(scene, both, EN).id == made(scene, piece(scene, EN, DE, request_id="r1"), EN).id
+
+
+def test_a_request_id_is_the_sessions_own() -> None:
+    scene = Scene()
+    other = scene.enter("s2", KeepingOutlet())
+    mine = piece(scene, request_id="r1")
+    assert made(scene, mine).id != job_of(other, mine, EN, CUTS, retain_audio=False).id
+
+
+# What the store is told.
+
+
+def test_the_store_is_told_what_places_and_orders_the_job() -> None:
+    scene = Scene()
+    job = made(scene, piece(scene))
+    assert job.spec == JobSpec(
+        session="s1", index=4, lane="en", demand=scene.session.profile.demand_of("en")
+    )
+    assert (job.home, job.session, job.lanes) == (scene.session.home, scene.session, 1)
+
+
+def test_a_pairing_prefers_its_node() -> None:
+    init = SessionInit(src_lang="zh", tgt_lang="en")
+    paired = Profile.of(init, tenant="", pools=(), paired="node-a")
+    scene = Scene()
+    assert made(scene, piece(scene, profile=paired)).spec.preferred == "node-a"
+
+
+@pytest.mark.parametrize("retain_audio", [True, False])
+def test_audio_is_kept_in_the_store_only_where_that_is_wanted(retain_audio: bool) -> None:
+    scene = Scene()
+    job = made(scene, piece(scene), retain_audio=retain_audio)
+    assert job.spec.audio is retain_audio
+    assert job.audio == b"sound"
+    assert job.assign.audio == b""
+
+
+@pytest.mark.parametrize(
+    ("of_piece", "turn", "is_slice", "closes"),
+    [
+        ({}, "", False, False),
+        ({"in_turn": True, "is_slice": True}, "s1-t0", True, False),
+        ({"in_turn": True}, "s1-t0", False, True),
+        ({"targets": (EN, DE)}, "s1-t0", False, True),
+    ],
+    ids=["alone", "a slice", "the closing piece", "several languages"],
+)
+def test_what_belongs_together_shares_a_turn_until_the_closing_piece(
+    of_piece: dict[str, Any], turn: str, is_slice: bool, closes: bool
+) -> None:
+    scene = Scene()
+    job = made(scene, piece(scene, **of_piece))
+    assert (job.spec.turn, job.spec.is_slice, job.spec.closes_turn) == (turn, is_slice, closes)
+    assert job.assign.turn_id == "s1-t0"
+
+
+def test_a_lane_may_be_told_what_it_never_hears_of() -> None:
+    scene = Scene()
+    spec = made(scene, piece(scene)).spec
+    later = spec_after(spec, 2)
+    assert (later.unwanted_from, later.index, later.demand) == (2, 4, spec.demand)
+    assert spec.unwanted_from == -1
+
+
+# What a node is told.
+
+
+def test_a_node_is_told_what_the_session_asks_for() -> None:
+    features = FeatureFlags(emotion_detection=True)
+    pipeline = PipelineConfig(use_asr=True, use_nmt=True, use_tts=False)
+    scene = Scene(
+        src_lang="auto", auto_langs=("zh", "ja"), dialect="wu", features=features,
+        pipeline=pipeline, audio_format="pcm16", sample_rate=8000, enable_streaming_asr=False,
+        partial_update_interval_ms=250,
+    )  # fmt: skip
+    job = made(scene, piece(scene))
+    assert job.assign == JobAssign(
+        job_id=job.id, attempt_id=0, session_id="s1", utterance_index=4, src_lang="auto",
+        tgt_lang="en", dialect="wu", features=features, pipeline=pipeline, audio=b"",
+        audio_format="pcm16", sample_rate=8000, auto_langs=("zh", "ja"),
+        enable_streaming_asr=False, partial_update_interval_ms=250, trace_id="t1",
+        padding_ms=22, is_manual_cut=True, turn_id="s1-t0",
+        traceparent=traceparent_of("t1", job.id),
+    )  # fmt: skip
+
+
+def test_both_languages_of_a_two_way_session_are_told() -> None:
+    scene = Scene(src_lang="auto", mode="two_way_auto", lang_a="zh", lang_b="en")
+    (target,) = scene.session.profile.own_targets()
+    job = made(scene, piece(scene, target))
+    assign = job.assign
+    assert (assign.mode, assign.lang_a, assign.lang_b) == ("two_way_auto", "zh", "en")
+    assert (assign.src_lang, assign.tgt_lang, job.spec.lane) == ("auto", "en", "en~zh")
+
+
+def test_what_was_said_before_is_offered_as_context() -> None:
+    scene = Scene()
+    assert made(scene, piece(scene)).assign.context_text is None
+    scene.session.deliverer.context = "User: ni hao"
+    assert made(scene, piece(scene)).assign.context_text == "User: ni hao"
+
+
+def test_an_utterances_own_profile_counts_not_the_sessions() -> None:
+    scene = Scene()
+    own = profile_of(src_lang="ja", tgt_lang="de")
+    job = made(scene, piece(scene, DE, profile=own))
+    assert (job.assign.src_lang, job.assign.tgt_lang, job.spec.lane) == ("ja", "de", "de")
+    assert job.spec.demand == own.demand_of("de")
+
+
+def test_marks_begin_with_the_end_of_speech_and_listeners_are_kept() -> None:
+    scene = Scene()
+    job = made(scene, piece(scene, Target("en", "en", ("s2",)), first_client_ts_ms=7))
+    assert (job.marks.speech_end, job.marks.cut) == (1.0, 2.0)
+    assert (job.listeners, job.first_client_ts_ms) == (("s2",), 7)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "is_slice", "padding_ms", "flag"),
+    [
+        ("manual", False, 22, "is_manual_cut"),
+        ("timeout", False, 11, "is_timeout_triggered"),
+        ("max_duration", True, 11, "is_max_duration_triggered"),
+        ("max_bytes", True, None, "is_max_duration_triggered"),
+        ("session_close", False, 11, None),
+        ("whole", False, None, None),
+    ],
+)
+def test_each_trigger_has_its_padding_and_its_flag(
+    trigger: str, is_slice: bool, padding_ms: int | None, flag: str | None
+) -> None:
+    scene = Scene()
+    assign = made(scene, piece(scene, trigger=trigger, is_slice=is_slice)).assign
+    flags = (
+        "is_manual_cut", "is_pause_triggered", "is_timeout_triggered",
+        "is_max_duration_triggered",
+    )  # fmt: skip
+    assert [name for name in flags if getattr(assign, name)] == ([flag] if flag else [])
+    assert assign.padding_ms == padding_ms == padding_of(trigger, CUTS)
+
+
+# The trace.
+
+
+@pytest.mark.parametrize(
+    "trace_id",
+    ["4bf92f3577b34da6a3ce929d0e0e4736", "4BF92F3577B34DA6A3CE929D0E0E4736",
+     "4bf92f35-77b3-4da6-a3ce-929d0e0e4736"],
+)  # fmt: skip
+def test_a_clients_own_trace_id_is_kept(trace_id: str) -> None:
+    assert trace_of(trace_id) == "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def test_a_short_number_is_filled_up() -> None:
+    assert trace_of("abc") == "abc".rjust(32, "0")
+
+
+def test_other_words_make_a_trace_of_their_own_that_is_always_the_same() -> None:
+    assert trace_of("my trace") == trace_of("my trace")
+    assert trace_of("my trace") != trace_of("my other trace")
+
+
+@pytest.mark.parametrize("trace_id", ["0", "00000000-0000-0000-0000-000000000000", "0" * 32])
+def test_a_trace_of_zeros_which_w3c_forbids_is_never_made(trace_id: str) -> None:
+    assert trace_of(trace_id).strip("0")
+
+
+@given(st.text(max_size=128).filter(lambda text: text.strip("0-_ +xX")), st.integers(0))
+def test_any_trace_id_and_job_make_a_lawful_traceparent(trace_id: str, number: int) -> None:
+    job = f"job-{number % (1 << 128):032x}"
+    found = W3C.fullmatch(traceparent_of(trace_id, job))
+    assert found is not None
+    assert found["parent"] == job[-16:]
+
+
+def test_all_jobs_of_an_utterance_share_its_trace_and_each_has_its_own_span() -> None:
+    scene = Scene()
+    both = piece(scene, EN, DE)
+    spans = [
+        W3C.fullmatch(made(scene, both, target).assign.traceparent or "") for target in (EN, DE)
+    ]
+    assert spans[0] is not None
+    assert spans[1] is not None
+    assert spans[0]["trace"] == spans[1]["trace"] == trace_of("t1")
+    assert spans[0]["parent"] != spans[1]["parent"]

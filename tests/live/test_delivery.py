@@ -1,0 +1,414 @@
+"""Outcomes on their way out: by position, once, to the right people, whatever overtook what."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lingua_scheduler.live.delivery import KEPT, LOOK_MS, OVERDUE_MS, TRIM_EVERY, code_of
+from lingua_scheduler.messages.shared import Coverage
+from lingua_scheduler.messages.to_client import (
+    ErrorMessage,
+    MissingResult,
+    ToClient,
+    TranslationResult,
+    UiEvent,
+)
+from lingua_scheduler.state.records import Released
+from live.stand_ins import EPOCH, KeepingOutlet, Scene, released, result_payload
+
+pytestmark = pytest.mark.unit
+
+
+def outcomes_in(sent: list[ToClient]) -> list[TranslationResult | MissingResult]:
+    return [m for m in sent if isinstance(m, TranslationResult | MissingResult)]
+
+
+def take(scene: Scene, *seqs: int, epoch: str = EPOCH) -> list[int | None]:
+    """Hand on outcomes of these positions; return the positions that went out."""
+    scene.session.deliverer.take(epoch, tuple(released(seq) for seq in seqs))
+    return [outcome.seq for outcome in outcomes_in(scene.outlet.take())]
+
+
+def only(scene: Scene, outcome: Released) -> TranslationResult | MissingResult:
+    """Hand on one outcome; return what the speaker got of it."""
+    scene.session.deliverer.take(EPOCH, (outcome,))
+    (message,) = outcomes_in(scene.outlet.take())
+    return message
+
+
+def result(scene: Scene, outcome: Released) -> TranslationResult:
+    message = only(scene, outcome)
+    assert isinstance(message, TranslationResult)
+    return message
+
+
+def is_overdue(scene: Scene) -> bool:
+    return scene.session.deliverer.is_overdue(scene.clock.now_ms())
+
+
+# Order.
+
+
+def test_outcomes_go_out_by_position_whatever_order_they_come_in() -> None:
+    scene = Scene()
+    assert take(scene, 3, 2) == []
+    assert take(scene, 5) == []
+    assert take(scene, 1) == [1, 2, 3]
+    assert take(scene, 4) == [4, 5]
+    assert scene.session.deliverer.seq == 5
+
+
+def test_outcomes_of_one_answer_may_be_in_any_order() -> None:
+    assert take(Scene(), 3, 1, 2) == [1, 2, 3]
+
+
+def test_an_outcome_that_comes_again_is_not_sent_again() -> None:
+    scene = Scene()
+    assert take(scene, 1, 1) == [1]
+    assert take(scene, 3, 3, 1) == []
+    assert take(scene, 2, 3) == [2, 3]
+    assert take(scene, 1, 2, 3) == []
+
+
+def test_outcomes_of_another_epoch_are_not_ours() -> None:
+    scene = Scene()
+    assert take(scene, 1, 2, epoch="e0") == []
+    assert take(scene, 1) == [1]
+    assert take(scene, 2, 3, epoch="e2") == []
+    assert scene.session.deliverer.seq == 1
+    scene.clock.at_ms += OVERDUE_MS + 1
+    assert not is_overdue(scene)
+
+
+def test_a_session_that_starts_over_counts_from_one_and_forgets_what_was_early() -> None:
+    scene = Scene()
+    take(scene, 1, 2, 4)
+    scene.session.epoch = "e2"
+    scene.session.deliverer.start_over("e2")
+    scene.clock.at_ms += OVERDUE_MS + 1
+    assert not is_overdue(scene)
+    assert take(scene, 3, epoch=EPOCH) == []
+    assert take(scene, 1, 2, 3, epoch="e2") == [1, 2, 3]
+
+
+@given(st.data(), st.integers(0, 12))
+@settings(deadline=None)
+def test_however_answers_overtake_or_repeat_each_other_each_outcome_goes_out_once_and_in_order(
+    data: st.DataObject, count: int
+) -> None:
+    scene = Scene()
+    again = data.draw(st.lists(st.integers(1, count), max_size=6)) if count else []
+    arrivals = data.draw(st.permutations([*range(1, count + 1), *again]))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(arrivals)), max_size=4)))
+    out: list[int | None] = []
+    for start, stop in zip([0, *cuts], [*cuts, len(arrivals)], strict=True):
+        take(scene, *data.draw(st.lists(st.integers(1, 20), max_size=3)), epoch="another")
+        out += take(scene, *arrivals[start:stop])
+        arrived = set(arrivals[:stop])
+        known = next(seq for seq in range(count + 2) if seq + 1 not in arrived)
+        assert out == list(range(1, known + 1))
+    assert out == list(range(1, count + 1))
+
+
+# What is missing for long.
+
+
+def test_a_missing_position_is_overdue_after_a_second() -> None:
+    scene = Scene()
+    take(scene, 1, 3)
+    assert not is_overdue(scene)
+    scene.clock.at_ms += OVERDUE_MS
+    assert not is_overdue(scene)
+    scene.clock.at_ms += 1
+    assert is_overdue(scene)
+    assert take(scene, 2) == [2, 3]
+    assert not is_overdue(scene)
+
+
+def test_nothing_is_overdue_while_nothing_is_missing() -> None:
+    scene = Scene()
+    scene.clock.at_ms += 10 * OVERDUE_MS
+    assert not is_overdue(scene)
+    take(scene, 1, 2)
+    scene.clock.at_ms += 10 * OVERDUE_MS
+    assert not is_overdue(scene)
+
+
+def test_more_that_comes_early_does_not_put_it_off() -> None:
+    scene = Scene()
+    take(scene, 2)
+    scene.clock.at_ms += OVERDUE_MS - 100
+    take(scene, 3)
+    scene.clock.at_ms += 101
+    assert is_overdue(scene)
+
+
+def test_nothing_is_overdue_after_the_missing_came_together_with_the_early() -> None:
+    # What the outbox gives on catching up holds the missing position and the early one again.
+    scene = Scene()
+    take(scene, 2)
+    assert take(scene, 1, 2) == [1, 2]
+    scene.clock.at_ms += OVERDUE_MS + 1
+    assert not is_overdue(scene)
+
+
+def test_an_utterance_without_any_outcome_for_long_is_looked_for() -> None:
+    scene = Scene()
+    scene.session.open[0] = 1
+    scene.session.waiting_since_ms = scene.clock.at_ms
+    scene.clock.at_ms += LOOK_MS
+    assert not is_overdue(scene)
+    scene.clock.at_ms += 1
+    assert is_overdue(scene)
+
+
+def test_an_outcome_that_came_puts_looking_for_the_next_off() -> None:
+    scene = Scene()
+    scene.session.open |= {0: 1, 1: 1}
+    scene.session.waiting_since_ms = scene.clock.at_ms
+    scene.clock.at_ms += LOOK_MS - 1
+    take(scene, 1)
+    scene.clock.at_ms += LOOK_MS
+    assert not is_overdue(scene)
+    scene.clock.at_ms += 1
+    assert is_overdue(scene)
+    take(scene, 2)
+    scene.clock.at_ms += 10 * LOOK_MS
+    assert not is_overdue(scene)
+
+
+def test_a_new_wait_is_counted_from_its_own_beginning() -> None:
+    scene = Scene()
+    take(scene, 2)
+    take(scene, 1)
+    scene.clock.at_ms += 10 * OVERDUE_MS
+    take(scene, 4)
+    assert not is_overdue(scene)
+    scene.clock.at_ms += OVERDUE_MS + 1
+    assert is_overdue(scene)
+
+
+# To whom.
+
+
+def test_the_speaker_hears_of_a_job_of_its_own_and_the_board_forgets_it() -> None:
+    scene = Scene()
+    job = scene.job(0)
+    message = result(scene, released(1, job=job.id))
+    assert (message.session_id, message.utterance_index, message.job_id) == ("s1", 0, job.id)
+    assert (message.epoch, message.seq, message.tgt_lang) == (EPOCH, 1, "en")
+    assert message.scheduler_sent_at_ms == scene.clock.wall_ms()
+    assert scene.board.jobs == {}
+
+
+def test_a_place_without_a_job_is_told_the_speaker() -> None:
+    scene = Scene()
+    message = only(scene, released(1, kind="missing", reason="gap_timeout"))
+    assert isinstance(message, MissingResult)
+    assert (message.reason, message.job_id) == ("gap_timeout", None)
+
+
+def test_listeners_hear_instead_of_the_speaker_those_who_left_do_not() -> None:
+    scene = Scene()
+    here = KeepingOutlet()
+    scene.enter("s2", here)
+    job = scene.job(0, listeners=("s2", "gone"))
+    scene.session.deliverer.take(EPOCH, (released(1, job=job.id),))
+    assert [outcome.seq for outcome in outcomes_in(here.sent)] == [1]
+    assert outcomes_in(here.sent)[0].session_id == "s1"
+    assert outcomes_in(scene.outlet.sent) == []
+
+
+def test_one_language_of_a_room_does_not_reach_those_who_want_another() -> None:
+    scene = Scene()
+    outlets = {"s2": KeepingOutlet(), "s3": KeepingOutlet()}
+    for name, outlet in outlets.items():
+        scene.enter(name, outlet)
+    english = scene.job(0, "en", listeners=("s2",))
+    german = scene.job(0, "de", listeners=("s3",))
+    scene.session.deliverer.take(
+        EPOCH, (released(1, 0, job=german.id, lane="de"), released(2, 0, job=english.id))
+    )
+    lanes = {n: [m.tgt_lang for m in outcomes_in(o.sent)] for n, o in outlets.items()}
+    assert lanes == {"s2": ["en"], "s3": ["de"]}
+
+
+def test_readers_of_the_speakers_language_get_the_text() -> None:
+    scene = Scene()
+    reader = KeepingOutlet()
+    scene.enter("s2", reader)
+    scene.session.deliverer.transcripts.expect(0, 1, ("s2",))
+    scene.session.deliverer.take(EPOCH, (released(1, 0),))
+    (message,) = reader.sent
+    assert isinstance(message, TranslationResult)
+    assert (message.text_translated, message.tgt_lang) == ("ni hao", None)
+
+
+# What is said of failures.
+
+
+@pytest.mark.parametrize("kind", ["failed", "expired"])
+def test_a_failure_nobody_told_yet_is_told_before_its_outcome(kind: str) -> None:
+    scene = Scene()
+    job = scene.job(0)
+    outcome = released(1, kind=kind, job=job.id, reason="node_lost")
+    scene.session.deliverer.take(EPOCH, (outcome,))
+    assert [type(m) for m in scene.outlet.sent] == [UiEvent, ErrorMessage, MissingResult]
+
+
+def test_a_failure_that_was_told_is_not_told_again() -> None:
+    scene = Scene()
+    job = scene.job(0)
+    job.told = True
+    outcome = released(1, kind="failed", job=job.id, reason="NMT_TIMEOUT")
+    scene.session.deliverer.take(EPOCH, (outcome,))
+    assert [type(m) for m in scene.outlet.sent] == [MissingResult]
+
+
+@pytest.mark.parametrize("kind", ["completed", "completed_no_text", "cancelled"])
+def test_what_did_not_fail_is_no_error(kind: str) -> None:
+    scene = Scene()
+    job = scene.job(0)
+    scene.session.deliverer.take(EPOCH, (released(1, kind=kind, job=job.id),))
+    assert len(scene.outlet.sent) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "code"),
+    [
+        ("expired", "-", "JOB_TIMEOUT"),
+        ("expired", "pending_timeout", "JOB_TIMEOUT"),
+        ("failed", "timeout", "JOB_TIMEOUT"),
+        ("failed", "no_ack", "JOB_TIMEOUT"),
+        ("failed", "node_lost", "NODE_UNAVAILABLE"),
+        ("failed", "node_restarted", "NODE_UNAVAILABLE"),
+        ("failed", "not_running", "NODE_UNAVAILABLE"),
+        ("failed", "push_failed", "NODE_UNAVAILABLE"),
+        ("failed", "lease_lapsed", "NODE_UNAVAILABLE"),
+        ("failed", "UNSUPPORTED_FEATURE", "UNSUPPORTED_FEATURE"),
+        ("failed", "a_nodes_own", "a_nodes_own"),
+    ],
+)
+def test_a_reason_of_the_scheduler_is_told_as_a_code_that_clients_know(
+    kind: str, reason: str, code: str
+) -> None:
+    assert code_of(released(1, kind=kind, reason=reason)) == code
+
+
+# What is counted.
+
+
+@pytest.mark.parametrize(
+    ("kind", "fate"),
+    [
+        ("completed", "delivered"),
+        ("completed_no_text", "silent"),
+        ("failed", "failed"),
+        ("expired", "failed"),
+        ("cancelled", "skipped"),
+        ("missing", "failed"),
+    ],
+)
+def test_every_kind_of_outcome_is_accounted_for(kind: str, fate: str) -> None:
+    scene = Scene()
+    session = scene.session
+    session.ledger.admit(0, 1000, lanes=1)
+    session.open[0] = 1
+    only(scene, released(1, kind=kind))
+    expected = dict.fromkeys(("delivered_ms", "silent_ms", "failed_ms", "skipped_ms"), 0)
+    expected[f"{fate}_ms"] = 1000
+    assert session.ledger.summary() == Coverage(admitted_ms=1000, **expected)
+    assert session.open == {}
+    assert {k: counter.value for k, counter in scene.board.ended.items() if counter.value} == {
+        kind: 1
+    }
+
+
+def test_gaps_and_times_are_measured() -> None:
+    scene = Scene()
+    metrics, job = scene.metrics, scene.job(0)
+    scene.clock.at_ms += 30
+    job.marks.result, job.marks.settled = scene.clock.at_ms - 9, scene.clock.at_ms - 4
+    only(scene, released(1, job=job.id))
+    only(scene, released(2, kind="missing", reason="gap_timeout"))
+    assert metrics.result_gap_timeout_total.value == 1
+    assert (metrics.end_to_end_seconds.count, metrics.end_to_end_seconds.sum) == (1, 0.03)
+    assert metrics.order_wait_seconds.sum == pytest.approx(0.004)
+    assert metrics.result_to_deliver_seconds.sum == pytest.approx(0.005)
+
+
+def test_the_outbox_is_trimmed_now_and_then() -> None:
+    scene = Scene()
+    for seq in range(1, KEPT + TRIM_EVERY):
+        take(scene, seq)
+    assert scene.tasks.started == []
+    take(scene, KEPT + TRIM_EVERY)
+    assert scene.tasks.started == ["_ack"]
+    for seq in range(1, TRIM_EVERY + 1):
+        assert scene.tasks.started == ["_ack"]
+        take(scene, KEPT + TRIM_EVERY + seq)
+    assert scene.tasks.started == ["_ack", "_ack"]
+
+
+def test_only_the_latest_utterances_are_remembered() -> None:
+    scene = Scene()
+    for seq in range(1, 3 * KEPT):
+        take(scene, seq)
+    assert len(scene.session.deliverer._positions) == KEPT
+
+
+# Groups, context and the timeline.
+
+
+def test_results_that_follow_each_other_closely_share_a_group() -> None:
+    scene = Scene()
+    first = result(scene, released(1, job=scene.job(0).id))
+    scene.clock.at_ms += 1500
+    second = result(scene, released(2, job=scene.job(1).id))
+    scene.clock.at_ms += 2001
+    third = result(scene, released(3, job=scene.job(2).id))
+    assert first.group_id == second.group_id != third.group_id
+    assert [m.part_index for m in (first, second, third)] == [0, 1, 0]
+
+
+def test_the_languages_of_one_utterance_are_one_part() -> None:
+    scene = Scene(tgt_langs=("en", "de"))
+    english = result(scene, released(1, 0, job=scene.job(0, "en").id))
+    german = result(scene, released(2, 0, job=scene.job(0, "de").id, lane="de"))
+    assert (english.group_id, english.part_index) == (german.group_id, german.part_index)
+
+
+def test_what_was_said_is_offered_as_context() -> None:
+    scene = Scene()
+    assert scene.session.deliverer.context == ""
+    result(scene, released(1, job=scene.job(0).id))
+    assert scene.session.deliverer.context == "User: ni hao\nTarget: hello"
+
+
+def test_a_result_without_recognised_words_is_in_no_group() -> None:
+    scene = Scene()
+    payload = result_payload("", "hello")
+    message = result(scene, released(1, job=scene.job(0).id, payload=payload))
+    assert (message.group_id, message.part_index) == (None, None)
+    assert message.timeline is not None
+    assert scene.session.deliverer.context == ""
+
+
+def test_the_parts_of_the_timeline_sum_to_the_time_since_the_end_of_speech() -> None:
+    scene = Scene()
+    job = scene.job(0)
+    job.marks.result, job.marks.settled = scene.clock.at_ms + 20, scene.clock.at_ms + 25
+    scene.clock.at_ms += 40
+    line = result(scene, released(1, job=job.id)).timeline
+    assert line is not None
+    parts = {name: getattr(line, name) for name in line.__struct_fields__ if name != "total_ms"}
+    assert line.total_ms == 40 == sum(parts.values())
+    assert (line.settle_ms, line.order_wait_ms) == (5, 15)
+
+
+def test_a_result_whose_job_is_not_known_any_more_comes_without_group_and_timeline() -> None:
+    message = result(Scene(), released(1, job="job-of-another-time"))
+    assert (message.group_id, message.timeline) == (None, None)
+    assert message.text_translated == "hello"
