@@ -1,7 +1,7 @@
-"""`lingua bench placement`: measures placement on this machine, on private servers of its own.
+"""`lingua bench`: measures placement, or the whole live path, on this machine and by itself.
 
-Touches no deployment and reads no settings. The table is for people; `--json` prints one object per
-measured fleet and, on the last line, the numbers to quote. Progress goes to stderr.
+Touches no deployment and reads no settings. The tables are for people; `--json` prints one object
+per measurement and, on the last line, the numbers to quote. Progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 import uvloop
 
+from lingua_scheduler.bench import live_report
 from lingua_scheduler.bench.fleet import Shape
+from lingua_scheduler.bench.live import FULL, QUICK, measure_live
 from lingua_scheduler.bench.placement import Plan, measure
 from lingua_scheduler.bench.report import as_json_object
 from lingua_scheduler.cli.table import render_table
@@ -22,6 +24,7 @@ from lingua_scheduler.cli.table import render_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from lingua_scheduler.bench.live_report import LiveReport
     from lingua_scheduler.bench.report import Report, Row, Summary
 
 NODES, SIGNATURES = (10, 1_000, 10_000), (1, 20)
@@ -34,7 +37,7 @@ QUICK_LIMIT_S = 32.0
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `lingua bench`; without a name it runs all there is, which is placement."""
+    """Add `lingua bench`; without a name it measures placement."""
     parser = subparsers.add_parser("bench", help="measure this machine")
     parser.set_defaults(
         run=run_placement, quick=False, json=False, nodes=NODES, signatures=SIGNATURES, seconds=None
@@ -55,6 +58,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--seconds", type=seconds, metavar="S",
         help=f"measuring time without setting up (default: {FULL_S:g}; --quick: {QUICK_S:g})",
     )  # fmt: skip
+
+    live = benches.add_parser("live", help="sockets to sockets: rate, latency, cost, memory")
+    live.add_argument("--quick", action="store_true", help="less exact, in under 50 s")
+    live.add_argument("--json", action="store_true", help="print JSON, one object a line")
+    live.set_defaults(run=run_live)
 
 
 def run_placement(args: argparse.Namespace) -> int:
@@ -156,6 +164,113 @@ def summary_lines(summary: Summary) -> list[str]:
         "Growth of server time from 10 to 10,000 nodes (20 signatures): "
         + (f"{growth:.2f}" if growth is not None else "not measured"),
     ]
+
+
+def run_live(args: argparse.Namespace) -> int:
+    """Measure the live path and print; exit code 1 if an utterance was lost or out of order."""
+    progress = Progress(sys.stderr)
+    try:
+        report = uvloop.run(measure_live(QUICK if args.quick else FULL, progress.tell))
+    finally:
+        progress.end()
+    print(live_json_lines(report) if args.json else live_page(report))
+    summary = report.summary
+    return 1 if summary.lost or summary.duplicates or summary.inversions else 0
+
+
+def live_json_lines(report: LiveReport) -> str:
+    """Return one object per row, one of further numbers, then the summary."""
+    objects = [live_report.as_json_object(row) for row in report.closed]
+    objects += [live_report.as_json_object(row) for row in report.paced]
+    objects.append(
+        {
+            "relay_ratio": round(report.relay_ratio, 2),
+            "rss_kb_per_speaking_session": round(report.rss_kb_per_speaking_session, 1),
+            "missing": report.missing,
+            "errors": report.errors,
+        }
+    )
+    objects.append(live_report.as_json_object(report.summary))
+    return "\n".join(msgspec.json.encode(found).decode() for found in objects)
+
+
+def live_page(report: LiveReport) -> str:
+    """Return what a person reads."""
+    return "\n".join(
+        [
+            "Whole utterances of 2 KB through scheduler, store and a node that answers at once:",
+            "rate, round trip, and CPU of each process per utterance in microseconds.",
+            "",
+            closed_table(report),
+            "",
+            f"The scheduler uses {report.relay_ratio:.1f} times the CPU of a bare relay that only",
+            "passes the same messages on (client, relay, node and back).",
+            "",
+            "Sessions that speak in real time, 10 frames a second, an utterance every 3 s: what",
+            "the control plane adds (end of speech to the node, its result to the client).",
+            "",
+            paced_table(report),
+            "",
+            "timeline: p99 by the scheduler's own marks, whole milliseconds. late: how late the",
+            "load was with its own frames; where it was the limit, the row does not count.",
+            "",
+            *live_summary_lines(report),
+        ]
+    )
+
+
+def live_summary_lines(report: LiveReport) -> list[str]:
+    """Return the numbers to quote in words."""
+    summary, limit_ms = report.summary, live_report.OVERHEAD_MS_MAX
+    idle_kb, speaking_kb = summary.rss_kb_per_session, report.rss_kb_per_speaking_session
+    utterance_us, frame_us = summary.cpu_us_per_utterance, summary.cpu_us_per_frame
+    checks = f"Lost {summary.lost}, twice {summary.duplicates}, out of order {summary.inversions}"
+    return [
+        f"Most sessions with p99 within {limit_ms:g} ms: {summary.paced_sessions:,}",
+        f"Scheduler CPU per utterance {utterance_us:.0f} us, per audio frame {frame_us:.1f} us",
+        f"Memory per idle session {idle_kb:.1f} KB, per speaking one {speaking_kb:.0f} KB",
+        f"{checks}; without translation {report.missing}; errors {report.errors or 'none'}",
+    ]
+
+
+def closed_table(report: LiveReport) -> str:
+    """Return rates, round trips and CPU."""
+    return render_table(
+        ("case", "per s", "p50 ms", "p99 ms", "scheduler", "store", "nodes", "clients"),
+        [
+            (
+                row.case,
+                round(row.per_s),
+                f"{row.p50_ms:.2f}",
+                f"{row.p99_ms:.2f}",
+                round(row.scheduler_cpu_us),
+                round(row.store_cpu_us),
+                round(row.nodes_cpu_us),
+                round(row.clients_cpu_us),
+            )
+            for row in report.closed
+        ],
+    )
+
+
+def paced_table(report: LiveReport) -> str:
+    """Return the paced case."""
+    return render_table(
+        ("sessions", "utterances", "p50 ms", "p99 ms", "timeline", "scheduler", "late", ""),
+        [
+            (
+                row.sessions,
+                row.utterances,
+                f"{row.p50_ms:.1f}",
+                f"{row.p99_ms:.1f}",
+                f"{row.timeline_p99_ms:.0f}",
+                f"{row.scheduler_cpu_percent:.0f}%",
+                f"{row.late_p99_ms:.1f}",
+                "load limited" if row.load_limited else "" if row.is_within else "over",
+            )
+            for row in report.paced
+        ],
+    )
 
 
 class Progress:

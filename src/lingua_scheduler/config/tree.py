@@ -240,7 +240,7 @@ class Jobs(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         int, _ms(1000, HOUR_MS, "How long `spread` avoids the node used last.")
     ] = 30_000
     retain_audio: Annotated[
-        bool, _text("Keep audio in the store until the outcome, so that any instance can resend.")
+        bool, _text("In `cross_instance` mode: keep audio in the store until its outcome.")
     ] = True
 
 

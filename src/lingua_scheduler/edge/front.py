@@ -56,7 +56,10 @@ LINGERING_MAX: Final = 256
 TLS_SHUTDOWN_S: Final = 1.0
 CLOSE_GRACE_S: Final = 1.5
 # What the kernel may hold for a peer that does not read, on top of what it has sent already.
+# A peer that may leave much unread gets a part of that: with too little, each turn of the loop
+# would move only so much, and a fast peer would look slow.
 KERNEL_UNSENT_BYTES_MAX: Final = 64 * 1024
+KERNEL_SHARE: Final = 4
 # The phases of an arrival.
 READING, DECIDING, REFUSED = range(3)
 
@@ -249,7 +252,9 @@ class Front:
         transport = visit.transport
         assert transport is not None
         transport.get_extra_info("socket").setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, KERNEL_UNSENT_BYTES_MAX
+            socket.IPPROTO_TCP,
+            socket.TCP_NOTSENT_LOWAT,
+            max(KERNEL_UNSENT_BYTES_MAX, wire.limits.send_bytes_max // KERNEL_SHARE),
         )
         self.accepted += 1
         self.wires.add(wire)

@@ -116,6 +116,8 @@ class LiveSession:
         self._metrics = board.metrics
         self._jobs = settings.jobs
         self._cuts = settings.segmentation
+        # In local mode nobody else could read it back: this process has it in memory.
+        self._retains_audio = settings.jobs.retain_audio and settings.deployment_mode != "local"
         self._lease_ms = settings.sessions.lease_ms
         self._backlog_max = settings.sessions.backlog_max
         self._bucket = TokenBucket(
@@ -502,7 +504,7 @@ class LiveSession:
             self.settled(spec.index, "failed", answered.reply.name, spec.lane)
 
     def _make(self, piece: Piece, target: Target) -> LiveJob:
-        job = job_of(self, piece, target, self._cuts, retain_audio=self._jobs.retain_audio)
+        job = job_of(self, piece, target, self._cuts, retain_audio=self._retains_audio)
         self._late.discard(piece.index)
         job.spec = self._in_lane(job.spec)
         job.marks.submit = self._clock.now_ms()

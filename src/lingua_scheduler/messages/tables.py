@@ -250,7 +250,7 @@ MEANINGS: dict[str, str] = {
     "timestamp": "The sender's clock, milliseconds since 1970.",
     "reason": "Why, for people.",
     "MissingResult.reason": "`silence_detected`, `failed`, `expired`, `cancelled`, `gap_timeout`.",
-    "Gap.reason": "`lost_chunks` or `backpressure`.",
+    "Gap.reason": "`lost_chunks`, `backpressure` or `shutdown`.",
     "ResumeRejected.reason": "Why, for programs.",
     "GoAway.reason": "`shutdown`.",
     "JobCancel.reason": "`cancelled`: it goes on elsewhere or is not wanted; `not_assigned`.",

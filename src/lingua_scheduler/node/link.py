@@ -57,7 +57,8 @@ PERMANENT_ERRORS: Final = frozenset(
 # Closes after which `reconnecting_helps` says no, or not without a change.
 PERMANENT_CLOSES: Final = frozenset(
     {
-        CloseCode.PROTOCOL_ERROR, CloseCode.UNAUTHORIZED, CloseCode.FORBIDDEN,
+        CloseCode.PROTOCOL_ERROR, CloseCode.POLICY_VIOLATION, CloseCode.UNAUTHORIZED,
+        CloseCode.FORBIDDEN,
         CloseCode.REPLACED, CloseCode.REFUSED, CloseCode.TOO_MANY_ERRORS,
     }
 )  # fmt: skip

@@ -1,0 +1,137 @@
+r"""Our row in the peer harness (/work/shared/bench/peers/run.py): the whole live path as a queue.
+
+`worker` is a real `lingua serve` on the Redis of the environment (REDIS_HOST, REDIS_PORT) and one
+process of nodes that answer at once. `submit` drives client sockets: a job is one whole `utterance`
+with a small payload, done when its `translation_result` is in the client's hand. Run it from the
+repository's folder:
+
+    DIR/venv/bin/python run.py --home DIR --only lingua,bullmq \
+        --row "lingua=.venv/bin/python bench/peer_lingua.py"
+
+`common` (the harness' driver) comes through PYTHONPATH, which the harness sets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import uvloop
+
+from lingua_scheduler.bench.live_processes import SETTINGS, clean_environment
+from lingua_scheduler.bench.live_speaker import Heard, LoadFailed, Speaker, Tally
+
+PORT = int(os.environ.get("PEER_PORT", "17510"))
+SOCKETS = f"ws://127.0.0.1:{PORT}"
+NODES, SLOTS = 4, 1024
+# Each session may have 8 utterances under way; 64 sessions carry 256 with room to spare.
+SESSIONS = 64
+PAYLOAD = bytes(64)
+READY_S = 30.0
+ANSWER_S = 20.0
+
+
+def worker() -> int:
+    """Run scheduler and nodes until told to stop, or until one of them ends."""
+    host, port = os.environ["REDIS_HOST"], os.environ["REDIS_PORT"]
+    settings = {
+        **SETTINGS,
+        "LINGUA_DEPLOYMENT_MODE": "cross_instance",
+        "LINGUA_REDIS__URL": f"redis://{host}:{port}/0",
+    }
+    serve = [sys.executable, "-m", "lingua_scheduler", "serve", "--port", str(PORT)]
+    nodes = [sys.executable, "-m", "lingua_scheduler.bench.live_nodes", f"{SOCKETS}/ws/node"]
+    # Both are in our process group, which the harness ends as a whole.
+    processes = [
+        subprocess.Popen(serve, env=clean_environment() | settings),  # noqa: S603 our own
+        subprocess.Popen(  # noqa: S603 our own
+            [*nodes, str(NODES), str(SLOTS)], env=clean_environment()
+        ),
+    ]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        while all(process.poll() is None for process in processes):
+            time.sleep(0.2)
+        return 1
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(10)
+
+
+class Client:
+    """Sessions that turn one utterance into one awaitable result."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        # Session and utterance -> who waits for it.
+        self._waiting: dict[tuple[str, int], asyncio.Future[str]] = {}
+        self._speakers: list[Speaker] = []
+
+    async def open(self) -> None:
+        """Open the sessions, waiting for the scheduler if it is not there yet."""
+        until = time.monotonic() + READY_S
+        while True:
+            try:
+                first = Speaker(self.tally, self._take)
+                await first.open(f"{SOCKETS}/ws/session")
+                break
+            except OSError:
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(0.1)
+        self._speakers = [first]
+        for _ in range(SESSIONS - 1):
+            speaker = Speaker(self.tally, self._take)
+            await speaker.open(f"{SOCKETS}/ws/session")
+            self._speakers.append(speaker)
+
+    async def one(self, number: int) -> str:
+        """Submit one utterance and return its translation."""
+        speaker = self._speakers[number % SESSIONS]
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting[speaker.session_id, speaker.say(PAYLOAD)] = future
+        return await asyncio.wait_for(future, ANSWER_S)
+
+    def _take(self, speaker: Speaker, _: float, heard: Heard) -> None:
+        future = self._waiting.pop((speaker.session_id, heard.utterance_index))
+        if future.done():
+            return
+        if heard.type == "translation_result":
+            future.set_result(heard.text_asr)
+        else:
+            future.set_exception(LoadFailed(f"no translation: {heard}"))
+
+
+async def submit(drive: Any) -> int:
+    """Run the harness' phases; 1 if an outcome was lost, came twice or out of order."""
+    client = Client()
+    await client.open()
+    await drive(client.one)
+    tally = client.tally
+    wrong = tally.lost or tally.duplicates or tally.inversions
+    if wrong or tally.errors:
+        sys.stderr.write(f"checks: {tally}, lost {tally.lost}\n")
+    return 1 if wrong else 0
+
+
+def main() -> int:
+    """Be the worker or the submitter."""
+    if sys.argv[1:] == ["worker"]:
+        return worker()
+    if sys.argv[1:] != ["submit"]:
+        sys.stderr.write(f"{__doc__}\n")
+        return 2
+    from common import drive_async  # noqa: PLC0415 only the harness brings it
+
+    return uvloop.run(submit(drive_async))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
