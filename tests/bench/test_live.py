@@ -51,7 +51,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 def row(sessions: int, p99_ms: float, *, load_limited: bool = False) -> PacedRow:
-    return PacedRow(sessions, 100, 1.0, p99_ms, 1.0, 50.0, 1.0, load_limited)
+    return PacedRow(sessions, 100, 1.0, p99_ms, p99_ms, 50.0, 1.0, load_limited)
 
 
 def outcome(index: int, kind: str = "translation_result") -> Heard:

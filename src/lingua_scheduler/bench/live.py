@@ -144,7 +144,7 @@ class LiveBench:
             cpu_us_per_utterance=wide.scheduler_cpu_us,
             cpu_us_per_frame=frames.scheduler_cpu_s / max(1, frames.frames) * 1e6,
             paced_sessions=best.sessions if best else 0,
-            paced_p99_ms=(best or min(paced, key=lambda row: row.sessions)).p99_ms,
+            paced_p99_ms=(best or min(paced, key=lambda row: row.sessions)).timeline_p99_ms,
             rss_kb_per_session=memory.idle_kb,
             lost=last.lost,
             duplicates=last.duplicates,

@@ -53,7 +53,8 @@ class PacedRow:
     @property
     def is_within(self) -> bool:
         """Tell whether so many sessions were served as promised."""
-        return not self.load_limited and 0 < self.p99_ms <= OVERHEAD_MS_MAX
+        within = self.timeline_p99_ms <= OVERHEAD_MS_MAX
+        return not self.load_limited and self.p99_ms > 0 and within
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,8 +211,9 @@ def live_page(report: LiveReport) -> str:
             "",
             paced_table(report),
             "",
-            "timeline: p99 by the scheduler's own marks, whole milliseconds. late: how late the",
-            "load was with its own frames; where it was the limit, the row does not count.",
+            "timeline: p99 by the scheduler's own marks, which counts; p50, p99: upper bounds",
+            "by the clocks of client and node. late: how late the load was with its own frames;",
+            "where it was the limit, the row does not count.",
             "",
             *live_summary_lines(report),
         ]
