@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lingua_scheduler.config import Segmentation, SettingRow, describe, describe_sections
-from lingua_scheduler.edge import node_socket, session_socket
+from lingua_scheduler.edge import session_socket, waiting
 from lingua_scheduler.edge.front import FrontLimits
 from lingua_scheduler.edge.wire import EMPTY_FRAMES_PER_S_MAX
 from lingua_scheduler.errors import LinguaError
@@ -178,8 +178,8 @@ FIXED_BOUNDS = (
     ("Characters of a token", TOKEN_CHARS_MAX, "`error UNAUTHORIZED`, close 4401"),
     ("Target languages of a session", TARGETS_MAX, "`error INVALID_MESSAGE`"),
     ("Depth of a value of any shape", DEPTH_MAX, "`error INVALID_MESSAGE`"),
-    ("Messages before `session_init_ack`", session_socket.EARLY_MAX, "close 4429"),
-    ("Messages before `node_register_ack`", node_socket.EARLY_MAX, "close 4429"),
+    ("Messages before the first answer", waiting.MESSAGES_MAX, "close 4429"),
+    ("Bytes before the first answer", waiting.BYTES_MAX, "close 4429"),
     ("Refused messages in a row", session_socket.ERRORS_MAX - 1, "close 4422"),
     ("Pings, pongs and empty fragments per second", EMPTY_FRAMES_PER_S_MAX, "close 1008"),
 )

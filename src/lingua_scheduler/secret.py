@@ -9,34 +9,6 @@ from __future__ import annotations
 MASK = "***"
 
 
-class SecretUrl:
-    """A URL whose user and password are hidden unless asked for by `reveal()`."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        """Return the URL with its password, for the code that opens the connection."""
-        return self._text
-
-    def __bool__(self) -> bool:
-        return bool(self._text)
-
-    def __str__(self) -> str:
-        return mask(self._text)
-
-    def __repr__(self) -> str:
-        return f"SecretUrl({mask(self._text)!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SecretUrl) and other._text == self._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-
 class Secret:
     """A text that is hidden unless asked for by `reveal()`."""
 
@@ -46,7 +18,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the text itself, for the code that signs or checks with it."""
+        """Return the text itself, for the code that connects, signs or checks with it."""
         return self._text
 
     def __bool__(self) -> bool:
@@ -56,13 +28,22 @@ class Secret:
         return MASK if self._text else ""
 
     def __repr__(self) -> str:
-        return f"Secret({str(self)!r})"
+        return f"{type(self).__name__}({str(self)!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._text == self._text
+        return type(other) is type(self) and other._text == self._text
 
     def __hash__(self) -> int:
         return hash(self._text)
+
+
+class SecretUrl(Secret):
+    """A URL whose user and password are hidden; the rest of it is shown."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return mask(self._text)
 
 
 def mask(text: str) -> str:

@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lingua_scheduler.edge.counting import counters
+from lingua_scheduler.edge.waiting import Waiting
 from lingua_scheduler.errors import InvalidInput, InvalidMessage, StoreUnavailable
 from lingua_scheduler.live.registry import NodeRefused
 from lingua_scheduler.messages import from_node as m
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from lingua_scheduler.messages.to_node import ToNode
 
 ERRORS_MAX = 50
-EARLY_MAX = 64
 
 
 class NodeSocket:
@@ -117,53 +117,27 @@ class NodeHandshake:
         self._socket.close(CloseCode.HANDSHAKE_TIMEOUT, "no node_register in time")
 
 
-class Entering:
-    """Keeps what arrives while the store takes the node in."""
+class Entering(Waiting):
+    """The store takes the node in."""
 
     def __init__(self, socket: NodeSocket) -> None:
+        super().__init__(socket.wire)
         self._socket = socket
-        self._early: list[tuple[bool, bytes]] = []
-        self._is_lost = False
-
-    def text(self, data: bytes) -> None:
-        """Keep a text message."""
-        self._keep(is_text=True, data=data)
-
-    def binary(self, data: bytes) -> None:
-        """Keep a binary message."""
-        self._keep(is_text=False, data=data)
-
-    def lost(self) -> None:
-        """The node went away before it was in."""
-        self._is_lost = True
-
-    def _keep(self, *, is_text: bool, data: bytes) -> None:
-        self._early.append((is_text, data))
-        if len(self._early) > EARLY_MAX:
-            self._socket.close(CloseCode.RATE_LIMITED, "too much before node_register_ack")
 
     async def enter(self, register: m.NodeRegister) -> None:
         """Take the node in and go on with what came early, or turn it away."""
-        is_answered = False
-        try:
-            await self._enter(register)
-            is_answered = True
-        finally:
-            if not is_answered:
-                self._socket.close(CloseCode.INTERNAL, "the node could not be taken in")
+        await self.see_through(self._enter(register))
 
     async def _enter(self, register: m.NodeRegister) -> None:
         socket = self._socket
         node = await self._try(register)
         if node is None:
             return
-        if self._is_lost:
+        if self.is_lost:
             await socket.instance.registry.gone(node)
             return
-        working = Working(socket, node)
-        socket.wire.receiver = working
-        for is_text, data in self._early:
-            (working.text if is_text else working.binary)(data)
+        socket.wire.receiver = Working(socket, node)
+        self.go_on()
 
     async def _try(self, register: m.NodeRegister) -> LiveNode | None:
         socket = self._socket

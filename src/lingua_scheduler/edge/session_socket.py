@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lingua_scheduler.edge.counting import counters
+from lingua_scheduler.edge.waiting import Waiting
 from lingua_scheduler.errors import (
     InvalidInput,
     InvalidLanguage,
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 
 # Invalid messages in a row before the client is shown the door.
 ERRORS_MAX = 50
-# What may arrive while the session is being opened.
-EARLY_MAX = 256
 PROTOCOL_VERSION = "1.0"
 
 
@@ -141,51 +140,27 @@ class Handshake:
         self._socket.close(CloseCode.HANDSHAKE_TIMEOUT, "no session_init in time")
 
 
-class Opening:
-    """Keeps what arrives while the store opens the session."""
+class Opening(Waiting):
+    """The store opens the session."""
 
     def __init__(self, socket: SessionSocket) -> None:
+        super().__init__(socket.wire)
         self._socket = socket
-        self._early: list[tuple[bool, bytes]] = []
-        self._is_lost = False
-
-    def text(self, data: bytes) -> None:
-        """Keep a text message."""
-        self._keep(is_text=True, data=data)
-
-    def binary(self, data: bytes) -> None:
-        """Keep a binary message."""
-        self._keep(is_text=False, data=data)
-
-    def lost(self) -> None:
-        """The client went away before its session was open."""
-        self._is_lost = True
-
-    def _keep(self, *, is_text: bool, data: bytes) -> None:
-        self._early.append((is_text, data))
-        if len(self._early) > EARLY_MAX:
-            self._socket.close(CloseCode.RATE_LIMITED, "too much before the session was open")
 
     async def open(self, init: m.SessionInit) -> None:
         """Open the session and go on with what came early, or go back to the handshake."""
-        is_answered = False
-        try:
-            await self._open(init)
-            is_answered = True
-        finally:
-            if not is_answered:
-                self._socket.close(CloseCode.INTERNAL, "the session could not be opened")
+        await self.see_through(self._open(init))
 
     async def _open(self, init: m.SessionInit) -> None:
         socket = self._socket
         session = await self._try(init)
         if session is None:
-            if not self._is_lost and socket.wire.is_open:
+            if not self.is_lost and socket.wire.is_open:
                 socket.wire.receiver = Handshake(socket)
-                self._go_on()
+                self.go_on()
             return
         unserved = await socket.instance.unserved(session.profile)
-        if self._is_lost:
+        if self.is_lost:
             socket.instance.session_lost(session)
             return
         if init.audio_format or init.tgt_langs or init.sample_rate:
@@ -195,14 +170,7 @@ class Opening:
         socket.errors = 0
         socket.wire.receiver = Talking(socket, session)
         socket.send(ack_of(socket, session, init, unserved))
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """Hand on what came early; each message may change who takes the next one."""
-        wire = self._socket.wire
-        for is_text, data in self._early:
-            if wire.is_open:
-                (wire.receiver.text if is_text else wire.receiver.binary)(data)
+        self.go_on()
 
     async def _try(self, init: m.SessionInit) -> LiveSession | None:
         socket, retry = self._socket, self._socket.instance.settings.jobs.retry_after_ms
