@@ -103,6 +103,12 @@ class Scene:
         self.board.sessions[name] = session
         return session
 
+    def gather(self, *names: str) -> None:
+        """Put the speaker and others into one room."""
+        self.hall.rooms.create("123456", self.session.id, now_ms=0)
+        for name in names:
+            self.hall.rooms.join("123456", name, now_ms=0)
+
     def job(
         self, index: int, lane: str = "en", *, listeners: tuple[str, ...] | None = None
     ) -> LiveJob:

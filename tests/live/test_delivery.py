@@ -214,11 +214,15 @@ def test_listeners_hear_instead_of_the_speaker_those_who_left_do_not() -> None:
     scene = Scene()
     here = KeepingOutlet()
     scene.enter("s2", here)
-    job = scene.job(0, listeners=("s2", "gone"))
+    left = KeepingOutlet()
+    scene.enter("left", left)
+    scene.gather("s2")
+    job = scene.job(0, listeners=("s2", "left", "gone"))
     scene.session.deliverer.take(EPOCH, (released(1, job=job.id),))
     assert [outcome.seq for outcome in outcomes_in(here.sent)] == [1]
     assert outcomes_in(here.sent)[0].session_id == "s1"
     assert outcomes_in(scene.outlet.sent) == []
+    assert left.sent == []
 
 
 def test_one_language_of_a_room_does_not_reach_those_who_want_another() -> None:
@@ -226,6 +230,7 @@ def test_one_language_of_a_room_does_not_reach_those_who_want_another() -> None:
     outlets = {"s2": KeepingOutlet(), "s3": KeepingOutlet()}
     for name, outlet in outlets.items():
         scene.enter(name, outlet)
+    scene.gather("s2", "s3")
     english = scene.job(0, "en", listeners=("s2",))
     german = scene.job(0, "de", listeners=("s3",))
     scene.session.deliverer.take(
@@ -239,6 +244,7 @@ def test_readers_of_the_speakers_language_get_the_text() -> None:
     scene = Scene()
     reader = KeepingOutlet()
     scene.enter("s2", reader)
+    scene.gather("s2")
     scene.session.deliverer.transcripts.expect(0, 1, ("s2",))
     scene.session.deliverer.take(EPOCH, (released(1, 0),))
     (message,) = reader.sent

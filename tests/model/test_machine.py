@@ -493,6 +493,20 @@ class Machine(RuleBasedStateMachine):
         park = park and len(self.world.cells.all) > 1
         self.fail_over(cell, twin, job, machine.attempt - off, machine.node, reason, int(park))
 
+    @precondition(lambda self: self.slices())
+    @rule(which=pick)
+    def a_node_sits_on_a_slice(self, which) -> None:
+        """The time of a slice's attempt runs out in silence."""
+        slices = self.slices()
+        session, job, _ = self.requests[slices[which % len(slices)]]
+        cell, twin = self.home(session)
+        self.tick(max(0, twin.jobs[job].job.ends_at_ms - self.now))
+        self.fail_over(cell, twin, job, -1, "", "deadline", 0)
+
+    def slices(self) -> list[int]:
+        """Positions in `requests` of the slices a node holds."""
+        return [at for at in self.held() if self.requests[at][2].is_slice]
+
     def fail_over(self, cell, twin, job, attempt, node, reason, park) -> None:
         moved = self.world.run(
             self.store.job_failover(cell, job, attempt, node=node, reason=reason, park=park)
