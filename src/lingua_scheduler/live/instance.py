@@ -233,7 +233,6 @@ class Instance:
         while True:
             try:
                 await step()
-                self._store_is(seen=True)
             except StoreUnavailable as error:
                 self._store_is(seen=False, why=str(error))
             await asyncio.sleep(seconds)
@@ -246,6 +245,8 @@ class Instance:
     async def _sweep(self) -> None:
         for cell in self.cells.all:
             self.board.perform(await self.sweeper.sweep(cell))
+        # Said here and not by every loop: not all of them asked the store.
+        self._store_is(seen=True)
 
     async def _renew(self) -> None:
         lease_ms = self.settings.sessions.lease_ms
