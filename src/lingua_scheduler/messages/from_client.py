@@ -51,12 +51,15 @@ class SessionInit(FromClient, frozen=True, kw_only=True, tag="session_init"):
 
 
 class SessionResume(FromClient, frozen=True, kw_only=True, tag="session_resume"):
-    """Goes on with a session after its socket was lost."""
+    """Goes on with a session after its socket was lost, on any instance."""
 
     session_id: Short
     resume_token: Short
     epoch: Short
     last_seq: Count
+    next_audio_seq: Count | None = None
+    audio_ms: Count | None = None
+    token: Annotated[str, Meta(max_length=4096)] | None = None
 
 
 class SessionUpdate(FromClient, frozen=True, kw_only=True, tag="session_update"):
@@ -101,6 +104,14 @@ class Utterance(FromClient, frozen=True, kw_only=True, tag="utterance"):
     trace_id: Short | None = None
     pipeline: PipelineConfig | None = None
     request_id: Short | None = None
+
+
+class OutcomeAck(FromClient, frozen=True, kw_only=True, tag="outcome_ack"):
+    """The client has every outcome up to a position: they need not be kept for it."""
+
+    session_id: Short
+    epoch: Short
+    seq: Count
 
 
 class ClientHeartbeat(FromClient, frozen=True, kw_only=True, tag="client_heartbeat"):
@@ -202,7 +213,7 @@ class WebrtcIce(FromClient, frozen=True, kw_only=True, tag="webrtc_ice"):
 
 Opening = SessionInit | SessionResume
 ClientMessage = (
-    SessionInit | SessionResume | SessionUpdate | AudioChunk | Utterance | ClientHeartbeat
-    | SessionClose | TtsStarted | TtsPlayEnded | RoomCreate | RoomJoin | RoomLeave
+    SessionInit | SessionResume | SessionUpdate | AudioChunk | Utterance | OutcomeAck
+    | ClientHeartbeat | SessionClose | TtsStarted | TtsPlayEnded | RoomCreate | RoomJoin | RoomLeave
     | RoomRawVoicePreference | WebrtcOffer | WebrtcAnswer | WebrtcIce
 )  # fmt: skip

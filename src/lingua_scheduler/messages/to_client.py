@@ -35,17 +35,36 @@ class SessionInitAck(ToClient, frozen=True, kw_only=True, tag="session_init_ack"
     negotiated_channel_count: int | None = None
     epoch: str | None = None
     resume_token: str | None = None
+    resume_ms: int | None = None
     unserved_langs: tuple[str, ...] | None = None
 
 
 class SessionResumed(ToClient, frozen=True, kw_only=True, tag="session_resumed"):
-    """The session goes on: outcomes after `last_seq` follow."""
+    """The session goes on: the outcomes after the client's position follow."""
 
     session_id: str
     epoch: str
     last_seq: int
     next_audio_seq: int | None = None
+    audio_ms: int
     next_utterance_index: int
+    reset: bool = False
+
+
+class SessionReset(ToClient, frozen=True, kw_only=True, tag="session_reset"):
+    """The store lost its memory of the session: positions of outcomes start over."""
+
+    session_id: str
+    epoch: str
+    reason: str
+
+
+class AudioAck(ToClient, frozen=True, kw_only=True, tag="audio_ack"):
+    """Chunks up to a number were admitted or let pass as silence: they need not be kept."""
+
+    session_id: str
+    seq: int
+    audio_ms: int
 
 
 class ResumeRejected(ToClient, frozen=True, kw_only=True, tag="resume_rejected"):
@@ -237,8 +256,8 @@ class WebrtcIceRelay(ToClient, frozen=True, kw_only=True, tag="webrtc_ice"):
 
 
 ServerMessage = (
-    SessionInitAck | SessionResumed | ResumeRejected | UtteranceAccepted | TranslationResult
-    | MissingResult | AsrPartial | UiEvent | Backpressure | Gap | ServerHeartbeat
-    | SessionCloseAck | GoAway | ErrorMessage | RoomCreateAck | RoomMembers | RoomError
-    | RoomExpired | WebrtcOfferRelay | WebrtcAnswerRelay | WebrtcIceRelay
+    SessionInitAck | SessionResumed | ResumeRejected | SessionReset | UtteranceAccepted | AudioAck
+    | TranslationResult | MissingResult | AsrPartial | UiEvent | Backpressure | Gap
+    | ServerHeartbeat | SessionCloseAck | GoAway | ErrorMessage | RoomCreateAck | RoomMembers
+    | RoomError | RoomExpired | WebrtcOfferRelay | WebrtcAnswerRelay | WebrtcIceRelay
 )  # fmt: skip
