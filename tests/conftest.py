@@ -1,13 +1,43 @@
 """Collection rule: every test module carries exactly one category marker.
 
 `make test` and CI select by category, so a module without one would silently never run there.
+Also the one cluster with replicas that all tests of a run share: `replicated_cluster`.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from servers import Cluster
+
 CATEGORIES = frozenset({"unit", "store", "model", "cluster", "stress"})
+
+# Long enough for a busy machine not to take a slow master for a dead one.
+NODE_TIMEOUT_MS = 1500
+
+
+@pytest.fixture(name="six_nodes", scope="session")
+def three_masters_and_three_replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Run the shared cluster; tests take `replicated_cluster`, which is it in good order."""
+    # Here, because the rule above is also tried in a folder that has this file alone.
+    from servers import start_cluster  # noqa: PLC0415
+
+    directory = tmp_path_factory.mktemp("six")
+    with start_cluster(directory, replicas=3, node_timeout_ms=NODE_TIMEOUT_MS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def replicated_cluster(six_nodes: Cluster) -> Cluster:
+    """Return the shared cluster, empty, with 3 masters and a replica of each, whoever is which."""
+    six_nodes.heal()
+    six_nodes.empty()
+    return six_nodes
 
 
 @pytest.hookimpl(tryfirst=True)

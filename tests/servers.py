@@ -38,6 +38,9 @@ LONGEST_SOCKET_PATH = 100
 FIRST_PORT, LAST_PORT = 20_000, 31_000
 PR_SET_PDEATHSIG = 1
 
+# Arguments of a server that keeps what it acknowledged, but for about the last second.
+AOF = ("--appendonly", "yes", "--appendfsync", "everysec")
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -54,6 +57,7 @@ class Server:
         self.tcp_address = Address("127.0.0.1", self.port) if self.port else None
         self._extra = tuple(extra)
         # What `ask` logs in with.
+        self.user = "default"
         self.password: str | None = None
         if "--requirepass" in self._extra:
             self.password = self._extra[self._extra.index("--requirepass") + 1]
@@ -130,7 +134,7 @@ class Server:
         """Send one command on a connection of its own; an error reply is raised."""
         with self._connect() as connection:
             if self.password is not None:
-                _exchange(connection, ("AUTH", self.password))
+                _exchange(connection, ("AUTH", self.user, self.password))
             return _exchange(connection, words)
 
     def info(self, section: str) -> dict[str, str]:
@@ -180,7 +184,10 @@ class Server:
 
 
 class Cluster:
-    """Masters with all slots among them, then their replicas."""
+    """Masters with all slots among them, then their replicas: the roles that it was formed with.
+
+    A failover swaps roles and these lists stay; `owner` and `replica_of` ask who is what now.
+    """
 
     def __init__(self, masters: list[Server], replicas: list[Server]) -> None:
         self.masters = masters
@@ -205,10 +212,14 @@ class Cluster:
     def node_id(self, node: Server) -> str:
         return str(node.ask("CLUSTER", "MYID").decode())
 
-    def move_slot(self, slot: int, target: Server) -> None:
-        """Give an empty slot to another master; the target is told first, as it should be."""
+    def move_slot(self, slot: int, target: Server, masters: Sequence[Server] | None = None) -> None:
+        """Give an empty slot to another master; the target is told first, as it should be.
+
+        Tell who the masters are if a failover has changed it.
+        """
         identity = self.node_id(target)
-        for node in [target, *(other for other in self.masters if other is not target)]:
+        others = [other for other in masters or self.masters if other is not target]
+        for node in [target, *others]:
             node.ask("CLUSTER", "SETSLOT", slot, "NODE", identity)
 
     def gather_slots(self, keeper: Server) -> None:
@@ -241,16 +252,93 @@ class Cluster:
 
     def is_ok(self) -> bool:
         """Whether every running node sees a complete cluster."""
-        running = [node for node in self.nodes if node.is_running]
-        return all(b"cluster_state:ok" in node.ask("CLUSTER", "INFO") for node in running)
+        return all(b"cluster_state:ok" in node.ask("CLUSTER", "INFO") for node in self.running)
+
+    # Failover.
+
+    @property
+    def running(self) -> list[Server]:
+        return [node for node in self.nodes if node.is_running]
+
+    def replica_of(self, master: Server) -> Server:
+        """Return the first running replica of a node that is a master now."""
+        for row in master.ask("CLUSTER", "SLOTS"):
+            ports = [replica[1] for replica in row[3:] if row[2][1] == master.port]
+            for node in self.running:
+                if node.port in ports:
+                    return node
+        raise AssertionError(f"{master.address} has no running replica")
+
+    def kill_master(self, slot: int) -> Server:
+        """kill -9 the slot's master and return it, at once: nobody is promoted yet."""
+        master = self.owner(slot)
+        master.kill()
+        return master
+
+    def wait_promoted(self, slot: int, old: Server) -> Server:
+        """Wait until every running node has another master for the slot; return that one."""
+        wait_until(partial(self._has_left, slot, old), CLUSTER_BOUND_S, "a replica is promoted")
+        return self.owner(slot)
+
+    def rejoin(self, node: Server) -> None:
+        """Start a killed node and wait until it follows the one that took its place."""
+        node.start()
+        wait_until(partial(_follows, node), CLUSTER_BOUND_S, f"{node.address} is a replica")
+        wait_until(self.is_ok, CLUSTER_BOUND_S, "cluster_state:ok on all nodes")
+
+    def fail_over(self, slot: int) -> Server:
+        """Let the slot's replica take over in good order (CLUSTER FAILOVER) and return it."""
+        old = self.owner(slot)
+        self.replica_of(old).ask("CLUSTER", "FAILOVER")
+        return self.wait_promoted(slot, old)
+
+    def heal(self) -> None:
+        """Start and resume whatever does not run, until each master has its replica again."""
+        for node in self.nodes:
+            if not node.is_running:
+                node.launch()
+            node.resume()
+        for node in self.nodes:
+            wait_until(node._is_answering, START_BOUND_S, f"server in {node.directory} answers")
+        wait_until(self._is_whole, CLUSTER_BOUND_S, "every master has its replica")
+
+    def empty(self) -> None:
+        """Remove all keys."""
+        for node in self.nodes:
+            if node.info("replication")["role"] == "master":
+                node.ask("FLUSHALL")
+
+    def _has_left(self, slot: int, old: Server) -> bool:
+        rows = [node.ask("CLUSTER", "SLOTS") for node in self.running]
+        owners = {row[2][1] for view in rows for row in view if row[0] <= slot <= row[1]}
+        return len(owners) == 1 and old.port not in owners and self.is_ok()
+
+    def _is_whole(self) -> bool:
+        roles = [node.info("replication") for node in self.nodes]
+        masters = sum(role["role"] == "master" for role in roles)
+        linked = sum(role.get("master_link_status") == "up" for role in roles)
+        if (masters, linked) != (len(self.masters), len(self.replicas)) or not self.is_ok():
+            return False
+        # A node that comes back takes up to a gossip round to be seen by all.
+        return all(_sees_replicas(node, len(self.replicas)) for node in self.nodes)
 
 
 @contextlib.contextmanager
 def start_server(
-    directory: Path, *, port: int | None = None, unix: bool = True, extra: Sequence[str] = ()
+    directory: Path,
+    *,
+    port: int | None = None,
+    unix: bool = True,
+    extra: Sequence[str] = (),
+    user: str = "",
 ) -> Iterator[Server]:
-    """Run one server: on a Unix socket, and on a port if one is given or there is no socket."""
+    """Run one server: on a Unix socket, and on a port if one is given or there is no socket.
+
+    `user` is who `ask` logs in as, if the default user is off: one without a password.
+    """
     server = Server(directory, port=port, unix=unix, extra=extra)
+    if user:
+        server.user, server.password = user, "any"
     try:
         server.start()
         yield server
@@ -262,15 +350,26 @@ def start_server(
 
 @contextlib.contextmanager
 def start_cluster(
-    directory: Path, masters: int = 3, replicas: int = 0, node_timeout_ms: int = 2000
+    directory: Path,
+    masters: int = 3,
+    replicas: int = 0,
+    node_timeout_ms: int = 2000,
+    extra: Sequence[str] = (),
 ) -> Iterator[Cluster]:
-    """Run a cluster with all slots served; `replicas` counts all, dealt to masters in turn."""
-    nodes = [_cluster_node(directory / f"node{n}", node_timeout_ms) for n in range(masters)]
-    spares = [_cluster_node(directory / f"replica{n}", node_timeout_ms) for n in range(replicas)]
+    """Run a cluster with all slots served; `replicas` counts all, dealt to masters in turn.
+
+    A master that is killed loses its keys, and a promoted replica has them; `extra=AOF` keeps
+    them over a restart of the whole cluster too.
+    """
+    options = ["--cluster-node-timeout", str(node_timeout_ms), *extra]
+    nodes = [_cluster_node(directory / f"node{n}", options) for n in range(masters)]
+    spares = [_cluster_node(directory / f"replica{n}", options) for n in range(replicas)]
     cluster = Cluster(nodes, spares)
     try:
         for node in cluster.nodes:
-            node.start()
+            node.launch()
+        for node in cluster.nodes:
+            wait_until(node._is_answering, START_BOUND_S, f"server in {node.directory} answers")
         _form(cluster)
         yield cluster
     finally:
@@ -278,8 +377,8 @@ def start_cluster(
             node.kill()
 
 
-def _cluster_node(directory: Path, node_timeout_ms: int) -> Server:
-    extra = ["--cluster-enabled", "yes", "--cluster-node-timeout", str(node_timeout_ms)]
+def _cluster_node(directory: Path, options: Sequence[str]) -> Server:
+    extra = ["--cluster-enabled", "yes", *options]
     extra += ["--cluster-port", str(free_port()), "--cluster-replica-validity-factor", "0"]
     extra += ["--repl-diskless-sync-delay", "0"]
     return Server(directory, port=free_port(), unix=False, extra=extra)
@@ -304,8 +403,9 @@ def _form(cluster: Cluster) -> None:
     for replica in cluster.replicas:
         wait_until(partial(_follows, replica), CLUSTER_BOUND_S, "the replica follows")
     wait_until(cluster.is_ok, CLUSTER_BOUND_S, "cluster_state:ok on all nodes")
-    if cluster.replicas:
-        wait_until(partial(_sees_replicas, cluster), CLUSTER_BOUND_S, "masters know the replicas")
+    for node in cluster.nodes:
+        known = partial(_sees_replicas, node, len(cluster.replicas))
+        wait_until(known, CLUSTER_BOUND_S, "all nodes know the replicas")
 
 
 def _has_met(node: Server, count: int) -> bool:
@@ -318,9 +418,9 @@ def _follows(replica: Server) -> bool:
     return replica.info("replication").get("master_link_status") == "up"
 
 
-def _sees_replicas(cluster: Cluster) -> bool:
-    seen = [sum(len(row) - 3 for row in node.ask("CLUSTER", "SLOTS")) for node in cluster.masters]
-    return all(count == len(cluster.replicas) for count in seen)
+def _sees_replicas(witness: Server, count: int) -> bool:
+    replicas = {row[n][1] for row in witness.ask("CLUSTER", "SLOTS") for n in range(3, len(row))}
+    return len(replicas) == count
 
 
 def _owns_everything(witness: Server, keeper: Server) -> bool:

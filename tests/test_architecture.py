@@ -34,12 +34,17 @@ ALLOWED: dict[str, set[str]] = {
     "session": {"errors", "languages", "messages"},
     "nodes": {"errors", "languages"},
     "state": {"errors", "config"},
+    "between": {"errors", "config", "state", "logs"},
     "jobs": {"errors", "config", "languages", "session", "nodes", "state"},
 }
 ALLOWED["live"] = {*ALLOWED} - {"tokens"}
 ALLOWED["edge"] = {*ALLOWED}
-# The SDK of a node needs the wire and nothing of the server.
-ALLOWED["node"] = {"errors", "languages", "messages", "logs"}
+# The SDKs of nodes and clients need the wire and nothing of the server.
+ALLOWED["dial"] = {"errors", "messages"}
+ALLOWED["node"] = {"errors", "languages", "messages", "logs", "dial"}
+ALLOWED["client"] = {"errors", "messages", "dial"}
+# What operators do to the store itself, with no instance.
+ALLOWED["care"] = {"errors", "config", "state", "jobs", "between"}
 ALLOWED["bench"] = {*ALLOWED}
 ALLOWED["demo"] = {*ALLOWED} - {"bench"}
 ALLOWED["docs"] = {*ALLOWED}

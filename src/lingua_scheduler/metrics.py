@@ -275,6 +275,7 @@ class LiveMetrics:
         self._declare_jobs()
         self._declare_nodes()
         self._declare_results()
+        self._declare_neighbours()
         self._declare_instance()
         self._declare_process()
 
@@ -405,6 +406,35 @@ class LiveMetrics:
         )
         self.end_to_end_seconds = add.histogram(
             "end_to_end_seconds", "From the end of speech to the delivered outcome."
+        )
+
+    def _declare_neighbours(self) -> None:
+        add = self.registry
+        self.instances = add.gauges(
+            "instances", "Instances this one knows of.", {"state": ("alive", "dead")}
+        )
+        self.instances_adopted_total = add.counter(
+            "instances_adopted_total", "Dead instances whose inbox was read to the end from here."
+        )
+        self.letters_total = add.counters(
+            "letters_total", "Letters in this instance's inbox, by what became of them.",
+            {"result": ("applied", "failed", "retried", "buried")},
+        )  # fmt: skip
+        self.letters_adopted_total = add.counter(
+            "letters_adopted_total", "Letters of dead instances that were applied from here."
+        )
+        self.sessions_resumed_total = add.counters(
+            "sessions_resumed_total", "Clients that came back: to this instance, or from another.",
+            {"origin": ("here", "elsewhere")},
+        )  # fmt: skip
+        self.resumes_rejected_total = add.counters(
+            "resumes_rejected_total", "Clients that came back and could not go on.", {"reason": ()}
+        )
+        self.sessions_handed_over_total = add.counter(
+            "sessions_handed_over_total", "Sessions that went on on another instance."
+        )
+        self.epochs_restarted_total = add.counter(
+            "epochs_restarted_total", "Sessions that started over because the store lost memory."
         )
 
     def _declare_instance(self) -> None:

@@ -68,9 +68,16 @@ def test_without_simulate_it_says_that_engines_come_later(
 
 def test_the_defaults_are_those_of_the_help_text() -> None:
     args = parsed("--simulate")
-    assert (args.url, args.max_jobs, args.count) == (DEFAULT_URL, 4, 1)
+    assert (command._urls_of(args, 0), args.max_jobs, args.count) == ([DEFAULT_URL], 4, 1)
     assert (args.delay_ms, args.jitter_ms, args.fail_percent) == (50, 0, 0)
     assert args.pairs == ()
+
+
+def test_nodes_of_one_command_begin_at_different_addresses() -> None:
+    args = parsed("--simulate", "--url", "ws://a", "--url", "ws://b", "--url", "ws://c")
+    assert command._urls_of(args, 0) == ["ws://a", "ws://b", "ws://c"]
+    assert command._urls_of(args, 1) == ["ws://b", "ws://c", "ws://a"]
+    assert command._urls_of(args, 5) == ["ws://c", "ws://a", "ws://b"]
 
 
 def test_pairs_may_be_written_with_an_arrow_or_a_colon() -> None:
@@ -99,7 +106,12 @@ def test_wrong_usage_is_refused(words: list[str], capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     "words",
-    [["--pairs", "what"], ["--old-protocol", "--token", "t"], ["--url", "http://127.0.0.1"]],
+    [
+        ["--pairs", "what"],
+        ["--old-protocol", "--token", "t"],
+        ["--url", "http://127.0.0.1"],
+        ["--url", "ws://127.0.0.1", "--url", "127.0.0.1"],
+    ],
 )
 def test_impossible_settings_are_refused(words: list[str]) -> None:
     args = parsed("--simulate", *words)
@@ -187,6 +199,50 @@ def test_several_nodes_get_numbered_ids_and_a_loss_is_told() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("words", [(), ("--old-protocol",)])
+def test_nodes_spread_over_several_addresses_and_say_where_they_are(words: tuple[str, ...]) -> None:
+    async def scenario() -> None:
+        async with scripted_scheduler() as a, scripted_scheduler() as b:
+            more = ("--url", b.url, "--node-id", "n", "--count", "2", *words)
+            async with started(a, *more) as process:
+                at_a, at_b = await a.node(), await b.node()
+                process.terminate()
+                code, out, err = await ended(process)
+        assert (code, err) == (0, "")
+        assert (at_a.received[0].node_id, at_b.received[0].node_id) == ("n-1", "n-2")
+        assert f"connecting to {a.url}, {b.url} with 2 simulated node(s)" in out
+        assert words or f"n-2: registered as n-2 at {b.url}" in out
+
+    run(scenario())
+
+
+def test_a_lost_instance_is_told_once_and_the_other_one_serves() -> None:
+    async def scenario() -> None:
+        async with (
+            scripted_scheduler() as a,
+            scripted_scheduler() as b,
+            started(a, "--url", b.url, "--node-id", "n1") as process,
+        ):
+            first = await a.node()
+            first.send(job())
+            await first.expect(JobAck)
+            first.cut()
+            second = await b.node()
+            assert (await second.expect(JobResult)).success
+            second.acknowledge("j1")
+            process.terminate()
+            code, out, err = await ended(process)
+        assert (code, err) == (0, "")
+        assert out.splitlines()[1:4] == [
+            f"n1: registered as n1 at {a.url}",
+            "n1: lost: the connection was lost",
+            f"n1: registered as n1 at {b.url}",
+        ]
+        assert "1 jobs, 1 done, 1 reconnects in " in out
+
+    run(scenario())
+
+
 def test_a_refused_node_says_why_and_fails() -> None:
     async def scenario() -> None:
         async with scripted_scheduler() as scheduler:
@@ -233,3 +289,20 @@ def test_a_scheduler_that_is_not_there_is_told_once_and_waited_for() -> None:
         assert "n1: lost" not in out
 
     run(scenario())
+
+
+def test_several_instances_that_are_away_are_each_told_once_until_one_is_back(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    watch = command.Fleet(parsed("--simulate", "--node-id", "n1"))._watching("n1")
+    for _ in range(3):
+        watch("lost", "a is away")
+        watch("lost", "b is away")
+    watch("registered", "as n1")
+    watch("lost", "a is away")
+    assert capsys.readouterr().out.splitlines() == [
+        "n1: lost: a is away",
+        "n1: lost: b is away",
+        "n1: registered as n1",
+        "n1: lost: a is away",
+    ]

@@ -107,13 +107,12 @@ async def enter(
     return peer
 
 
-async def kept(stage: Stage) -> list[bytes]:
-    """Return everything the store holds, and how often it was written to."""
+async def kept(stage: Stage) -> dict[bytes, bytes]:
+    """Return everything the store holds, but for the beats of the instance itself."""
     ask = stage.server.instance.store._connection.every_master
     ((*names,),) = await ask("KEYS", "*")
-    ((info),) = await ask("INFO", "persistence")
-    changes = next(line for line in info.splitlines() if line.startswith(b"rdb_changes"))
-    return [*sorted(names), changes]
+    others = [name for name in names if b"{i:" not in name and b":instance" not in name]
+    return {name: (await ask("DUMP", name))[0] for name in others}
 
 
 async def is_refused(peer: Peer, code: str, part: str, close: int) -> None:

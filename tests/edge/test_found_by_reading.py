@@ -217,7 +217,7 @@ def test_a_request_id_made_like_anothers_still_gets_an_outcome() -> None:
         await client.utter(2, tgt_lang="ja")
         await node.answer(await node.job(utterance_index=2))
         await client.result(2)
-        await until(lambda: not stage.server.instance.board.sessions[client.id].open)
+        await until(lambda: not stage.server.instance.board.sessions[client.id].admission.open)
 
     play(scenario)
 
@@ -243,7 +243,7 @@ def test_indices_left_out_for_good_are_not_kept_for_ever() -> None:
         for index in range(0, 80, 4):
             await client.utter(index)
             await client.result(index)
-        assert not stage.server.instance.board.sessions[client.id]._skipped
+        assert not stage.server.instance.board.sessions[client.id].admission._skipped
 
     play(scenario, jobs__gap_ms=100)
 
@@ -261,7 +261,10 @@ def test_a_turn_that_ends_while_its_slices_wait_does_not_hold_the_last_one_for_e
         for _ in range(3):
             await client.say(opus(400))
         session = stage.server.instance.board.sessions[client.id]
-        await until(lambda: session.backlog == 3 and session._segmenter.is_idle, "the turn ended")
+        await until(
+            lambda: len(session.admission.backlog) == 3 and session._segmenter.is_idle,
+            "the turn ended",
+        )
         await node.answer(first)
         # The old node buffers slices in silence and answers the piece that closes a turn.
         for index in (1, 2, 3):

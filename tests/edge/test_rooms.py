@@ -134,16 +134,28 @@ def test_a_room_without_speech_expires_and_its_members_are_told() -> None:
 
 def test_a_plain_disconnect_leaves_the_room() -> None:
     async def scenario(stage: Stage) -> None:
-        _, first, (second, third) = await full_room(stage, "en", "ja")
+        code, first, (third,) = await full_room(stage, "ja")
+        second = await stage.old_client("en", "en")
+        await enter(second, code, "en")
+        while len(ids(await first.expect("room_members"))) < 3:
+            pass
         second.drop()
-        members = await first.expect("room_members")
-        while len(members["members"]) != 2 or second.id in ids(members):
-            members = await first.expect("room_members")
-        assert ids(members) == [first.id, third.id]
+        assert ids(await first.expect("room_members")) == [first.id, third.id]
         await third.ask("session_close", reason="done")
         assert ids(await first.expect("room_members")) == [first.id]
 
     play(scenario)
+
+
+def test_a_client_that_may_come_back_stays_in_the_room_until_it_gives_up() -> None:
+    async def scenario(stage: Stage) -> None:
+        _, first, (second,) = await full_room(stage, "en")
+        await first.expect("room_members")
+        second.drop()
+        await first.silent_for(300)
+        assert ids(await first.expect("room_members")) == [first.id]
+
+    play(scenario, sessions__resume_ms=1000)
 
 
 # Who hears what
@@ -291,7 +303,9 @@ def test_a_failure_is_told_to_listeners_in_order_and_to_the_speaker_at_once() ->
 def test_who_left_before_the_result_simply_does_not_get_it() -> None:
     async def scenario(stage: Stage) -> None:
         node = await stage.node()
-        code, speaker, (english, gone) = await full_room(stage, "en", "en")
+        code, speaker, (english,) = await full_room(stage, "en")
+        gone = await stage.old_client("en", "en")
+        await enter(gone, code, "en")
         await speaker.utter(0)
         job = await node.job()
         gone.drop()

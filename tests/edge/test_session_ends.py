@@ -80,7 +80,7 @@ def test_a_disconnect_flushes_what_was_said_and_frees_everything() -> None:
         covered = instance.metrics.coverage_ms_total.labels(fate="delivered").value
         assert covered == len(opus(500, b"cut off")) // 60 * 20
 
-    play(scenario, segmentation__pause_ms=5000)
+    play(scenario, segmentation__pause_ms=0, sessions__resume_ms=1000)
 
 
 @pytest.mark.parametrize("path", ["/ws/session", "/ws/node"])

@@ -120,7 +120,7 @@ def test_a_pairing_code_prefers_its_node_and_works_once() -> None:
     async def scenario(stage: Stage) -> None:
         nodes = [await stage.node(f"node-{n}", max_jobs=100) for n in range(4)]
         mine = nodes[2]
-        code = stage.server.instance.pairing.issue(mine.id)
+        code = await stage.server.instance.pairing.issue(mine.id)
         client = await stage.client(pairing_code=code)
         assert client.ack["assigned_node_id"] == mine.id
         for index in range(5):

@@ -257,7 +257,7 @@ async def test_a_session_nobody_renews_is_closed_and_its_foreign_jobs_are_stoppe
     home, other, _ = d.cells.all
     node = await d.ready_node(other)
     speaker = await d.speaker(home)
-    await d.store.session_open(home, speaker.session, "i2", lease_ms=5000)
+    await d.store.session_open(home, speaker.session, "i1", lease_ms=5000)
     placement = await speaker.placed(0)
     d.advance(5000)
     work = await d.sweep()

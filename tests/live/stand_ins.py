@@ -1,7 +1,8 @@
 """A session on a board without a store: what the unit tests of `live` talk to.
 
-The session, the board, the hall and the teller are the real ones; the clock is set by hand, the
-outlet keeps what is sent and tasks are noted instead of run. Whatever would ask the store fails.
+The session, the board, the workshop, the hall and the teller are the real ones; the clock is set
+by hand, outlets and the post keep what is sent, and tasks are noted instead of run. Whatever would
+ask the store fails; `offices.py` is for what does.
 """
 
 from __future__ import annotations
@@ -9,24 +10,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from lingua_scheduler.config import Settings
+from lingua_scheduler.live.admission import Piece
 from lingua_scheduler.live.assembly import job_of
 from lingua_scheduler.live.board import JobBoard, Means
+from lingua_scheduler.live.declared import Said
 from lingua_scheduler.live.hall import Hall
-from lingua_scheduler.live.instance import rules_of
-from lingua_scheduler.live.outcome import StoredResult, encode_result
+from lingua_scheduler.live.node import LiveNode
+from lingua_scheduler.live.outcome import StoredResult, decode_heard, encode_result
 from lingua_scheduler.live.profile import Profile, Target
-from lingua_scheduler.live.session import LiveSession, Opened, Piece
+from lingua_scheduler.live.reception import rules_of
+from lingua_scheduler.live.session import LiveSession, Opened
+from lingua_scheduler.live.workshop import Workshop
 from lingua_scheduler.messages.from_client import SessionInit
+from lingua_scheduler.messages.from_node import NodeRegister
+from lingua_scheduler.messages.to_client import MissingResult, TranslationResult
 from lingua_scheduler.metrics import LiveMetrics
+from lingua_scheduler.session.rooms import Member, Room
 from lingua_scheduler.session.segmenter import Segmenter
-from lingua_scheduler.state.keys import Cell
+from lingua_scheduler.state.keys import Cells
 from lingua_scheduler.state.records import Released
+from lingua_scheduler.state.room_store import RoomStore
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from lingua_scheduler.between.letters import Letter
     from lingua_scheduler.live.job import LiveJob
     from lingua_scheduler.messages.to_client import ToClient
+    from lingua_scheduler.messages.to_node import ToNode
+
+Outcome = TranslationResult | MissingResult
 
 EPOCH = "e1"
 WALL_MS = 1_700_000_000_000
@@ -66,6 +79,52 @@ class KeepingOutlet:
         return sent
 
 
+class ClosingOutlet(KeepingOutlet):
+    """A client whose socket may be closed."""
+
+    closed_with = 0
+
+    def close(self, code: int, reason: str) -> None:  # noqa: ARG002 the socket's own words
+        self.closed_with = code
+
+
+class NodeSocket:
+    """A node's socket that keeps everything it is sent; one that is dead takes nothing."""
+
+    def __init__(self, *, is_dead: bool = False) -> None:
+        self.is_dead = is_dead
+        self.sent: list[ToNode] = []
+        self.closed_with = 0
+
+    def send(self, message: ToNode) -> bool:
+        if not self.is_dead:
+            self.sent.append(message)
+        return not self.is_dead
+
+    def close(self, code: int, reason: str) -> None:  # noqa: ARG002 the socket's own words
+        self.closed_with = code
+
+    def take(self) -> list[ToNode]:
+        """Return what was sent since the last call."""
+        sent, self.sent = self.sent, []
+        return sent
+
+
+class KeepingPost:
+    """Letters that were written, and to whom."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Letter]] = []
+
+    def send(self, to: str, letter: Letter) -> Coroutine[Any, Any, bool]:
+        # When it is asked to, not when the task runs: noted tasks never do.
+        self.sent.append((to, letter))
+        return self._arrive()
+
+    async def _arrive(self) -> bool:
+        return True
+
+
 class NotedTasks:
     """Keeps the names of what should run, and runs nothing."""
 
@@ -80,23 +139,37 @@ class NotedTasks:
 class Scene:
     """One session and its board; others may be added as listeners."""
 
-    def __init__(self, **init: Any) -> None:
+    def __init__(
+        self, *, outlet: KeepingOutlet | None = None, token: str = "", **init: Any
+    ) -> None:
         self.settings = Settings()
         self.clock = HandClock()
         self.tasks = NotedTasks()
+        self.post = KeepingPost()
         self.metrics = LiveMetrics()
-        means = Means(self.clock, self.metrics, cast("Any", self.tasks), cast("Any", None))
         nothing = cast("Any", None)
-        self.board = JobBoard("here", nothing, nothing, nothing, means)
-        self.hall = Hall(self.board.sessions, self.settings, self.clock)
-        self.outlet = KeepingOutlet()
-        self.session = self.enter("s1", self.outlet, **init)
+        means = Means(
+            self.clock, self.metrics, cast("Any", self.tasks), nothing, cast("Any", self.post)
+        )
+        self.board = JobBoard("here", nothing, nothing, Cells("test", 1), means)
+        self.board.workshop = Workshop(self.board)
+        # Sessions that went on elsewhere, and letters to ourselves.
+        self.dropped: list[LiveSession] = []
+        self.board.on_dropped = self.dropped.append
+        self.own_letters: list[Letter] = []
+        self.board.take_letter = self.own_letters.append
+        self.hall = hall_of(self.board, self.settings)
+        self.outlet = outlet or KeepingOutlet()
+        self.session = self.enter("s1", self.outlet, token=token, **init)
 
-    def enter(self, name: str, outlet: KeepingOutlet, **init: Any) -> LiveSession:
+    def enter(
+        self, name: str, outlet: KeepingOutlet, *, token: str = "", **init: Any
+    ) -> LiveSession:
         """Add a session."""
         profile = profile_of(**init)
+        home = self.board.cells.all[0]
         session = LiveSession(
-            Opened(name, Cell("test", 0), EPOCH, "", "t1"), profile, outlet,
+            Opened(name, home, EPOCH, "", "t1", token=token), profile, outlet,
             board=self.board, hall=self.hall, settings=self.settings,
             segmenter=Segmenter(rules_of(self.settings), profile.audio),
         )  # fmt: skip
@@ -104,10 +177,28 @@ class Scene:
         return session
 
     def gather(self, *names: str) -> None:
-        """Put the speaker and others into one room."""
-        self.hall.rooms.create("123456", self.session.id, now_ms=0)
-        for name in names:
-            self.hall.rooms.join("123456", name, now_ms=0)
+        """Put the speaker and others into one room, as this instance knows it."""
+        home = self.board.cells.all[0].name
+        members = {
+            name: Member(name, None, None, 0, self.board.instance, home)
+            for name in (self.session.id, *names)
+        }
+        room = Room("123456", "", 1, 0, 0, members)
+        for name in members:
+            self.hall.rooms.entered(name, room)
+
+    def heard_by(self, name: str) -> list[Outcome]:
+        """Return what is on its way into a listener's outbox."""
+        line = self.hall._hearing._lines.get(name, ())
+        return [decode_heard(heard.released(0), "") for _, heard in line]
+
+    def node(self, name: str = "n1", **register: Any) -> tuple[LiveNode, NodeSocket]:
+        """Add a node; without a boot id it is one of the older protocol."""
+        said = Said.at_first(NodeRegister(node_id=name, **({"boot_id": "b1"} | register)))
+        socket = NodeSocket()
+        node = LiveNode(name, f"conn-{name}", socket, said, tenant="", max_jobs=4)
+        self.board.nodes[name] = node
+        return node, socket
 
     def job(
         self, index: int, lane: str = "en", *, listeners: tuple[str, ...] | None = None
@@ -122,6 +213,11 @@ class Scene:
         job = job_of(self.session, piece, target, self.settings.segmentation, retain_audio=False)
         self.board.jobs[job.id] = job
         return job
+
+
+def hall_of(board: JobBoard, settings: Settings) -> Hall:
+    """Return a hall that knows what it was told and cannot ask."""
+    return Hall(board, RoomStore.of(cast("Any", None), board.cells, settings), settings)
 
 
 def profile_of(**init: Any) -> Profile:

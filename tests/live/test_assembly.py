@@ -10,10 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingua_scheduler.config import Segmentation
-from lingua_scheduler.live.assembly import job_of, padding_of, spec_after, trace_of, traceparent_of
-from lingua_scheduler.live.job import LiveJob
+from lingua_scheduler.live.admission import Piece
+from lingua_scheduler.live.assembly import (
+    job_of,
+    padding_of,
+    spec_after,
+    spec_of_owner,
+    trace_of,
+    traceparent_of,
+)
+from lingua_scheduler.live.job import LiveJob, decode_body
 from lingua_scheduler.live.profile import Profile, Target
-from lingua_scheduler.live.session import Piece
 from lingua_scheduler.messages.from_client import SessionInit
 from lingua_scheduler.messages.shared import FeatureFlags, PipelineConfig
 from lingua_scheduler.messages.to_node import JobAssign
@@ -84,10 +91,12 @@ def test_a_request_id_is_the_sessions_own() -> None:
 
 def test_the_store_is_told_what_places_and_orders_the_job() -> None:
     scene = Scene()
+    scene.session.fence, scene.session.admission.top = 3, 5
     job = made(scene, piece(scene))
     assert job.spec == JobSpec(
-        session="s1", index=4, lane="en", demand=scene.session.profile.demand_of("en")
-    )
+        session="s1", index=4, lane="en", demand=scene.session.profile.demand_of("en"),
+        fence=3, top=5,
+    )  # fmt: skip
     assert (job.home, job.session, job.lanes) == (scene.session.home, scene.session, 1)
 
 
@@ -132,6 +141,32 @@ def test_a_lane_may_be_told_what_it_never_hears_of() -> None:
     later = spec_after(spec, 2)
     assert (later.unwanted_from, later.index, later.demand) == (2, 4, spec.demand)
     assert spec.unwanted_from == -1
+
+
+def test_a_job_made_under_a_former_owner_is_submitted_as_the_present_one() -> None:
+    scene = Scene()
+    spec = made(scene, piece(scene)).spec
+    assert spec_of_owner(spec, spec.fence) is spec
+    later = spec_of_owner(spec, 7)
+    assert (later.fence, later.heard, later.heard_ms) == (7, -1, 0)
+    assert (later.index, later.demand) == (spec.index, spec.demand)
+
+
+def test_the_job_that_completes_a_piece_says_up_to_where_it_was_heard() -> None:
+    scene = Scene()
+    whole = spec_of_owner(made(scene, piece(scene)).spec, 2, heard=11, heard_ms=1100)
+    assert (whole.fence, whole.heard, whole.heard_ms) == (2, 11, 1100)
+    # Submitted again by the same session under a later number, it still completes the piece.
+    again = spec_of_owner(whole, 3)
+    assert (again.fence, again.heard, again.heard_ms) == (3, 11, 1100)
+
+
+def test_the_store_keeps_of_a_job_what_any_instance_needs_to_push_it() -> None:
+    scene = Scene()
+    job = made(scene, piece(scene, EN, DE), DE)
+    body = decode_body(job.body())
+    assert (body.assign, body.lanes) == (job.assign, 2)
+    assert body.assign.audio == b""
 
 
 # What a node is told.

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lingua_scheduler.live.delivery import KEPT, LOOK_MS, OVERDUE_MS, TRIM_EVERY, code_of
+from lingua_scheduler.live.delivery import (
+    KEPT,
+    LOOK_MS,
+    OVERDUE_MS,
+    TRIM_CONFIRMED,
+    TRIM_EVERY,
+    code_of,
+)
+from lingua_scheduler.live.outcome import encode_heard
 from lingua_scheduler.messages.shared import Coverage
 from lingua_scheduler.messages.to_client import (
     ErrorMessage,
@@ -85,12 +93,95 @@ def test_outcomes_of_another_epoch_are_not_ours() -> None:
 def test_a_session_that_starts_over_counts_from_one_and_forgets_what_was_early() -> None:
     scene = Scene()
     take(scene, 1, 2, 4)
-    scene.session.epoch = "e2"
-    scene.session.deliverer.start_over("e2")
+    start_over(scene)
     scene.clock.at_ms += OVERDUE_MS + 1
     assert not is_overdue(scene)
     assert take(scene, 3, epoch=EPOCH) == []
-    assert take(scene, 1, 2, 3, epoch="e2") == [1, 2, 3]
+    # The positions of before, for what was said after it.
+    scene.session.deliverer.take("e2", tuple(released(seq, seq + 1) for seq in (1, 2, 3)))
+    assert [outcome.seq for outcome in outcomes_in(scene.outlet.take())] == [1, 2, 3]
+
+
+def test_what_was_delivered_before_positions_started_over_is_not_delivered_again() -> None:
+    scene = Scene()
+    take(scene, 1, 2)
+    scene.session.admission.open[1] = 1
+    start_over(scene)
+    assert take(scene, 1, 2, 3, epoch="e2") == [3]
+    assert scene.session.deliverer.seq == 3
+    # Nobody waits for it any more, though it was admitted again.
+    assert scene.session.admission.open == {}
+    assert {k: c.value for k, c in scene.board.ended.items() if c.value} == {"completed": 3}
+
+
+def test_each_language_knows_for_itself_what_was_delivered_before() -> None:
+    scene = Scene()
+    take(scene, 1, 2)
+    start_over(scene)
+    again = (released(1, 0, lane="de"), released(2, 1), released(3, 1, lane="de"))
+    scene.session.deliverer.take("e2", again)
+    found = [(m.seq, m.utterance_index, m.tgt_lang) for m in outcomes_in(scene.outlet.take())]
+    assert found == [(1, 0, "de"), (3, 1, "de")]
+
+
+def start_over(scene: Scene, epoch: str = "e2") -> None:
+    scene.session.epoch = epoch
+    scene.session.deliverer.start_over(epoch)
+
+
+# What others said.
+
+
+def heard(seq: int, *, speaker: str = "s9", index: int = 40) -> Released:
+    """Return an entry of the outbox that somebody else's speech put there."""
+    said = TranslationResult(
+        session_id=speaker, utterance_index=index, job_id="j9", text_asr="bonjour",
+        text_translated="hello", tts_audio=b"sound", tts_format="pcm16", trace_id="t9",
+        tgt_lang="en", epoch="e9", seq=77,
+    )  # fmt: skip
+    payload = encode_heard(said)
+    return released(seq, index, kind="heard", job=speaker, payload=payload)
+
+
+def test_what_others_said_comes_at_a_position_of_the_listener() -> None:
+    scene = Scene()
+    message = result(scene, heard(1))
+    assert (message.session_id, message.utterance_index, message.text_asr) == ("s9", 40, "bonjour")
+    assert (message.epoch, message.seq) == (EPOCH, 1)
+
+
+def test_what_others_said_waits_for_its_position_like_anything_else() -> None:
+    scene = Scene()
+    scene.session.deliverer.take(EPOCH, (heard(2),))
+    assert outcomes_in(scene.outlet.take()) == []
+    scene.session.deliverer.take(EPOCH, (released(1), released(3)))
+    found = [(m.seq, m.session_id) for m in outcomes_in(scene.outlet.take())]
+    assert found == [(1, "s1"), (2, "s9"), (3, "s1")]
+
+
+def test_what_others_said_is_nothing_of_the_listeners_own_account() -> None:
+    scene = Scene()
+    session = scene.session
+    session.ledger.admit(40, 1000, lanes=1)
+    session.admission.open[40] = 1
+    result(scene, heard(1, index=40))
+    assert session.admission.open == {40: 1}
+    assert session.ledger.open_ms == 1000
+    assert [c.value for c in scene.board.ended.values() if c.value] == []
+    # And an utterance of the listener with that number is not taken for delivered.
+    assert result(scene, released(2, 40)).session_id == "s1"
+
+
+def test_what_others_said_without_a_translation_is_told_as_it_is() -> None:
+    scene = Scene()
+    nothing = MissingResult(
+        session_id="s9", utterance_index=3, reason="failed", created_at_ms=1, seq=5, epoch="e9"
+    )
+    entry = released(1, 3, kind="heard", job="s9", payload=encode_heard(nothing))
+    message = only(scene, entry)
+    assert isinstance(message, MissingResult)
+    assert (message.session_id, message.reason) == ("s9", "failed")
+    assert (message.epoch, message.seq) == (EPOCH, 1)
 
 
 @given(st.data(), st.integers(0, 12))
@@ -156,8 +247,8 @@ def test_nothing_is_overdue_after_the_missing_came_together_with_the_early() -> 
 
 def test_an_utterance_without_any_outcome_for_long_is_looked_for() -> None:
     scene = Scene()
-    scene.session.open[0] = 1
-    scene.session.waiting_since_ms = scene.clock.at_ms
+    scene.session.admission.open[0] = 1
+    scene.session.admission.waiting_since_ms = scene.clock.at_ms
     scene.clock.at_ms += LOOK_MS
     assert not is_overdue(scene)
     scene.clock.at_ms += 1
@@ -166,8 +257,8 @@ def test_an_utterance_without_any_outcome_for_long_is_looked_for() -> None:
 
 def test_an_outcome_that_came_puts_looking_for_the_next_off() -> None:
     scene = Scene()
-    scene.session.open |= {0: 1, 1: 1}
-    scene.session.waiting_since_ms = scene.clock.at_ms
+    scene.session.admission.open |= {0: 1, 1: 1}
+    scene.session.admission.waiting_since_ms = scene.clock.at_ms
     scene.clock.at_ms += LOOK_MS - 1
     take(scene, 1)
     scene.clock.at_ms += LOOK_MS
@@ -212,42 +303,38 @@ def test_a_place_without_a_job_is_told_the_speaker() -> None:
 
 def test_listeners_hear_instead_of_the_speaker_those_who_left_do_not() -> None:
     scene = Scene()
-    here = KeepingOutlet()
-    scene.enter("s2", here)
-    left = KeepingOutlet()
-    scene.enter("left", left)
+    scene.enter("s2", KeepingOutlet())
+    scene.enter("left", KeepingOutlet())
     scene.gather("s2")
     job = scene.job(0, listeners=("s2", "left", "gone"))
     scene.session.deliverer.take(EPOCH, (released(1, job=job.id),))
-    assert [outcome.seq for outcome in outcomes_in(here.sent)] == [1]
-    assert outcomes_in(here.sent)[0].session_id == "s1"
+    (message,) = scene.heard_by("s2")
+    assert (message.session_id, message.utterance_index) == ("s1", 0)
     assert outcomes_in(scene.outlet.sent) == []
-    assert left.sent == []
+    assert scene.heard_by("left") == scene.heard_by("gone") == []
 
 
 def test_one_language_of_a_room_does_not_reach_those_who_want_another() -> None:
     scene = Scene()
-    outlets = {"s2": KeepingOutlet(), "s3": KeepingOutlet()}
-    for name, outlet in outlets.items():
-        scene.enter(name, outlet)
+    for name in ("s2", "s3"):
+        scene.enter(name, KeepingOutlet())
     scene.gather("s2", "s3")
     english = scene.job(0, "en", listeners=("s2",))
     german = scene.job(0, "de", listeners=("s3",))
     scene.session.deliverer.take(
         EPOCH, (released(1, 0, job=german.id, lane="de"), released(2, 0, job=english.id))
     )
-    lanes = {n: [m.tgt_lang for m in outcomes_in(o.sent)] for n, o in outlets.items()}
+    lanes = {name: [m.tgt_lang for m in scene.heard_by(name)] for name in ("s2", "s3")}
     assert lanes == {"s2": ["en"], "s3": ["de"]}
 
 
 def test_readers_of_the_speakers_language_get_the_text() -> None:
     scene = Scene()
-    reader = KeepingOutlet()
-    scene.enter("s2", reader)
+    scene.enter("s2", KeepingOutlet())
     scene.gather("s2")
     scene.session.deliverer.transcripts.expect(0, 1, ("s2",))
     scene.session.deliverer.take(EPOCH, (released(1, 0),))
-    (message,) = reader.sent
+    (message,) = scene.heard_by("s2")
     assert isinstance(message, TranslationResult)
     assert (message.text_translated, message.tgt_lang) == ("ni hao", None)
 
@@ -321,12 +408,12 @@ def test_every_kind_of_outcome_is_accounted_for(kind: str, fate: str) -> None:
     scene = Scene()
     session = scene.session
     session.ledger.admit(0, 1000, lanes=1)
-    session.open[0] = 1
+    session.admission.open[0] = 1
     only(scene, released(1, kind=kind))
     expected = dict.fromkeys(("delivered_ms", "silent_ms", "failed_ms", "skipped_ms"), 0)
     expected[f"{fate}_ms"] = 1000
     assert session.ledger.summary() == Coverage(admitted_ms=1000, **expected)
-    assert session.open == {}
+    assert session.admission.open == {}
     assert {k: counter.value for k, counter in scene.board.ended.items() if counter.value} == {
         kind: 1
     }
@@ -356,6 +443,49 @@ def test_the_outbox_is_trimmed_now_and_then() -> None:
         assert scene.tasks.started == ["_ack"]
         take(scene, KEPT + TRIM_EVERY + seq)
     assert scene.tasks.started == ["_ack", "_ack"]
+
+
+def test_more_is_kept_for_a_client_that_may_come_back() -> None:
+    # All that may be under way may go to a socket that is dead already, in each language.
+    scene = Scene(token="secret")
+    jobs, sessions = scene.settings.jobs, scene.settings.sessions
+    kept = KEPT + 2 * (jobs.in_flight_max + sessions.backlog_max)
+    for seq in range(1, kept + TRIM_EVERY):
+        lane = "en" if seq % 2 else "de"
+        scene.session.deliverer.take(EPOCH, (released(seq, seq // 2, lane=lane),))
+    assert scene.tasks.started == []
+    scene.session.deliverer.take(EPOCH, (released(kept + TRIM_EVERY, 9999),))
+    assert scene.tasks.started == ["_ack"]
+
+
+def test_what_a_client_confirmed_is_forgotten_when_it_is_worth_it() -> None:
+    scene = Scene(token="secret")
+    take(scene, *range(1, 3 * TRIM_CONFIRMED))
+    confirmed = scene.session.deliverer.confirmed
+    confirmed(TRIM_CONFIRMED - 1)
+    assert scene.tasks.started == []
+    confirmed(TRIM_CONFIRMED)
+    assert scene.tasks.started == ["_ack"]
+    confirmed(2 * TRIM_CONFIRMED - 1)
+    assert scene.tasks.started == ["_ack"]
+    confirmed(2 * TRIM_CONFIRMED)
+    assert scene.tasks.started == ["_ack", "_ack"]
+
+
+def test_a_client_cannot_confirm_what_it_was_not_sent() -> None:
+    scene = Scene(token="secret")
+    take(scene, *range(1, TRIM_CONFIRMED + 1))
+    scene.session.deliverer.confirmed(TRIM_CONFIRMED + 1)
+    scene.session.deliverer.confirmed(10_000)
+    assert scene.tasks.started == []
+
+
+def test_what_was_confirmed_is_not_confirmed_again() -> None:
+    scene = Scene(token="secret")
+    take(scene, *range(1, TRIM_CONFIRMED + 1))
+    for seq in (TRIM_CONFIRMED, TRIM_CONFIRMED, 1, 0):
+        scene.session.deliverer.confirmed(seq)
+    assert scene.tasks.started == ["_ack"]
 
 
 def test_only_the_latest_utterances_are_remembered() -> None:

@@ -15,6 +15,12 @@ from lingua_scheduler.live.instance import Instance
 pytestmark = pytest.mark.unit
 
 
+class NoStore:
+    """A connection that nobody asks anything."""
+
+    generation = 0
+
+
 def test_a_loop_that_does_not_ask_the_store_does_not_say_that_it_is_back(tmp_path: Path) -> None:
     events: list[str] = []
     steps: list[None] = []
@@ -24,7 +30,7 @@ def test_a_loop_that_does_not_ask_the_store_does_not_say_that_it_is_back(tmp_pat
 
     async def scenario() -> None:
         settings = load_settings(None, {"LINGUA_DATA_DIR": str(tmp_path)})
-        instance = Instance(settings, cast("Any", None), note)
+        instance = Instance(settings, cast("Any", NoStore()), cast("Any", note))
 
         async def away() -> None:
             raise StoreUnavailable("here", "it was stopped")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lingua_scheduler.live.session import Piece
+from lingua_scheduler.live.admission import Piece
 from lingua_scheduler.live.teller import TELL_EVERY_MS, Teller
 from lingua_scheduler.messages.codes import ErrorCode
 from lingua_scheduler.messages.from_client import Utterance

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lingua_scheduler.live.transcripts import Transcripts, as_spoken
 from lingua_scheduler.messages.shared import Timeline
 from lingua_scheduler.messages.to_client import MissingResult, TranslationResult
+from lingua_scheduler.state.room_store import Origin
 from live.stand_ins import released
 
 pytestmark = pytest.mark.unit
@@ -24,9 +25,11 @@ class Readers:
 
     def __init__(self) -> None:
         self.heard: list[tuple[tuple[str, ...], Outcome]] = []
+        self.origins: list[Origin] = []
 
-    def send_to(self, listeners: tuple[str, ...], message: Outcome) -> None:
+    def send_to(self, listeners: tuple[str, ...], message: Outcome, origin: Origin) -> None:
         self.heard.append((listeners, message))
+        self.origins.append(origin)
 
     @property
     def texts(self) -> list[str]:
@@ -200,6 +203,16 @@ def test_an_utterance_that_never_came_is_read_as_missing() -> None:
     reading.text(0)
     assert reading.text(2) == ["said 0"]
     assert reading.missing(1, "gap_timeout") == ["said 0", "gap_timeout", "said 2"]
+
+
+def test_texts_are_known_by_their_utterance_whatever_outcome_let_them_pass() -> None:
+    reading = Reading()
+    for index in range(3):
+        reading.expect(index)
+    for index in (2, 1, 0):
+        reading.text(index)
+    # Not by the speaker's own name: its translations count by position.
+    assert reading.readers.origins == [Origin("s1~=", "e1", index + 1) for index in range(3)]
 
 
 @given(st.data(), st.lists(st.lists(st.booleans(), min_size=1, max_size=3), max_size=8))

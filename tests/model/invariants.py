@@ -24,6 +24,57 @@ def check_invariants(states: States, twins: dict[str, CellTwin], policy: FleetPo
         check_queue(state, policy)
 
 
+class Watch:
+    """What must hold between one step and the next: positions, owners and what is kept."""
+
+    def __init__(self) -> None:
+        # Session -> its state after the last step.
+        self._before: dict[str, dict[str, Any]] = {}
+        # Sessions whose positions start over in this step -> whether their outbox is kept.
+        self._starts_over: dict[str, bool] = {}
+        # (session, epoch) -> the highest position that was acknowledged.
+        self._acknowledged: dict[tuple[str, int], int] = {}
+
+    def starts_over(self, session: str, *, keeps_outbox: bool) -> None:
+        """Expect a new epoch."""
+        self._starts_over[session] = keeps_outbox
+
+    def acknowledged(self, session: str, epoch: int, seq: int) -> None:
+        """Expect that nothing is kept up to a position."""
+        highest = self._acknowledged.get((session, epoch), 0)
+        self._acknowledged[session, epoch] = max(highest, seq)
+
+    def step(self, states: States) -> None:
+        """Compare with the last step."""
+        after = {k: v for state in states.values() for k, v in state["sessions"].items()}
+        for name, session in after.items():
+            # I26: nothing goes that was not acknowledged.
+            acknowledged = self._acknowledged.get((name, session["epoch"]), 0)
+            assert session["trimmed"] == acknowledged
+            if name in self._before:
+                self._compare(name, self._before[name], session)
+        assert after.keys() >= self._before.keys()
+        self._before = after
+        self._starts_over = {}
+
+    def _compare(self, name: str, before: dict[str, Any], after: dict[str, Any]) -> None:
+        # I24: a fence never comes back, and another owner has another one.
+        assert after["fence"] >= before["fence"]
+        assert after["owner"] == before["owner"] or after["fence"] > before["fence"]
+        keeps_outbox = self._starts_over.get(name)
+        if keeps_outbox is None:
+            # I18: no position is given twice, none is left out; I26: and none is taken back.
+            assert after["epoch"] == before["epoch"]
+            assert after["seq"] >= before["seq"]
+            gone = after["trimmed"] - before["trimmed"]
+            assert gone >= 0
+            kept = before["outbox"][gone:]
+            assert after["outbox"][: len(kept)] == kept
+        else:
+            assert after["epoch"] > before["epoch"]
+            assert after["outbox"] == (before["outbox"] if keeps_outbox else [])
+
+
 def check_leases(name: str, state: dict, states: States, now: int) -> None:
     for node_id, node in state["nodes"].items():
         live = {member for member, expiry in node["leases"].items() if expiry > now}

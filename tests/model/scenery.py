@@ -9,6 +9,7 @@ from lingua_scheduler.state.policy import FleetPolicy
 SESSIONS = ("s1", "s2", "s3")
 NODES = ("n1", "n2", "n3", "n4", "n5")
 LANES = ("es", "fr")
+INSTANCES = ("i1", "i2", "i3")
 
 SPEECH = {"asr": (), "nmt": (), "tts": ()}
 

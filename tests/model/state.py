@@ -104,8 +104,12 @@ def real_session(row: dict[str, bytes], outbox: list[bytes]) -> State:
         lanes[name] = {"next": int(text[f"next:{name}"]), "unwanted": unwanted, "entries": entries}
     return {
         "epoch": int(text["epoch"]),
-        "owner": text["owner"],
+        **{name: text[name] for name in ("owner", "tenant")},
+        **{name: text.get(name, "") for name in ("token", "about")},
         "fence": int(text["fence"]),
+        "heard": int(text.get("heard", -1)),
+        "heard_ms": int(text.get("heard_ms", 0)),
+        "top": int(text.get("top", 0)),
         "seq": int(text["seq"]),
         "trimmed": int(text["trimmed"]),
         "closed": "closed" in text,
@@ -206,6 +210,8 @@ def twin_session(session: Any) -> State:
     }
     return {
         **{name: getattr(session, name) for name in ("epoch", "owner", "fence", "seq", "trimmed")},
+        **{name: getattr(session, name) for name in ("tenant", "token", "about")},
+        **{name: getattr(session, name) for name in ("heard", "heard_ms", "top")},
         "closed": session.closed,
         "lanes": lanes,
         "turns": session.turns,

@@ -41,28 +41,25 @@ from lingua_scheduler.state.records import (
     JobSpec,
     Lease,
     NodeAbout,
+    Opening,
     Reserved,
     job_id_of,
 )
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.single import SingleConnection
 from lingua_scheduler.state.store import Store
-from model.invariants import check_invariants, check_quiet
-from model.scenery import ABILITIES, DEMANDS, LANES, NODES, POLICIES, SESSIONS
+from model.answers import moved_row, rows, settled, submitted
+from model.invariants import Watch, check_invariants, check_quiet
+from model.owners import FORMER_OWNERS_DO, PREFIX, Grant, Owners, chance, pick, seldom, token_of
+from model.scenery import ABILITIES, DEMANDS, INSTANCES, LANES, NODES, POLICIES, SESSIONS
 from model.state import check_demand_cache, read_keys, real_state, twin_state
 from model.twin import CellTwin, Node
 
 pytestmark = pytest.mark.model
 
-PREFIX = "model"
 STEPS_PER_RUN = 50
-SESSION_LEASE_MS = 60_000
 SILENCE_MS = 20_000
 START_MS = 1_700_000_000_000
-
-pick = st.integers(0, 1_000_000)
-chance = st.booleans()
-seldom = st.integers(0, 7).map(lambda n: n == 0)
 
 
 class World:
@@ -79,7 +76,7 @@ class World:
         return self.loop.run_until_complete(call)
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(Owners, RuleBasedStateMachine):
     """Random life of a deployment."""
 
     world: World
@@ -101,15 +98,23 @@ class Machine(RuleBasedStateMachine):
         self.reservations: list[tuple[str, str, str, int, Reserved]] = []
         self.boots: Counter[str] = Counter()
         self.conns: dict[str, str] = {}
+        self.watch = Watch()
+        self.grants: dict[str, list[Grant]] = {name: [] for name in SESSIONS}
         self.tick(0)
-        for which in range(len(SESSIONS)):
-            self.open_session(which, "i1", tenant=False)
+        for name in SESSIONS:
+            self.open_as(name, "i1", "", Opening(fields=("token", token_of(name))))
         for which, ability in enumerate(abilities):
-            self.register(which, ability, slots, acks, fresh=True, drain=False)
+            instance = INSTANCES[which % len(INSTANCES)]
+            self.register(which, ability, slots, acks, fresh=True, drain=False, instance=instance)
             for _ in range(policy.good_beats):
                 self.beat(which, good=True, over=False, listing="all", ability=None, stale=False)
 
     # Means
+
+    def after(self, session: str, lane: str) -> int:
+        """The first index of a lane that nothing has had."""
+        order = self.home(session)[1].sessions[session].lanes.get(lane)
+        return max([*order.entries, order.next_index - 1]) + 1 if order is not None else 0
 
     def tick(self, ms: int) -> None:
         self.now += ms
@@ -153,8 +158,8 @@ class Machine(RuleBasedStateMachine):
             for twin in self.twins.values():
                 for name in sorted(twin.nodes):
                     self.beat_of(name, twin.nodes[name].boot, Beat(running=0))
-            for which in range(len(SESSIONS)):
-                self.renew_session(which, "i1")
+            for which, name in enumerate(SESSIONS):
+                self.renew_session(which, self.home(name)[1].sessions[name].owner, noted=False)
         self.timers_ring()
 
     @rule()
@@ -185,94 +190,30 @@ class Machine(RuleBasedStateMachine):
         else:
             self.give_back(cell, twin, *parts)
 
-    # Sessions
-
-    @rule(which=pick, owner=st.sampled_from(("i1", "i2")), tenant=seldom)
-    def open_session(self, which, owner, tenant) -> None:
-        name = SESSIONS[which % len(SESSIONS)]
-        cell, twin = self.home(name)
-        text = "other" if tenant else ""
-        reply, epoch = self.world.run(
-            self.store.session_open(cell, name, owner, tenant=text, lease_ms=SESSION_LEASE_MS)
-        )
-        expected = twin.session_open(name, owner, text, SESSION_LEASE_MS)
-        self.same((reply.name, epoch)[: len(expected)], expected)
-
-    @rule(which=pick, owner=st.sampled_from(("i1", "i2")))
-    def renew_session(self, which, owner) -> None:
-        name = SESSIONS[which % len(SESSIONS)]
-        cell, twin = self.home(name)
-        lost = self.world.run(self.store.session_renew(cell, owner, [name], SESSION_LEASE_MS))
-        assert twin.session_renew(name, owner, SESSION_LEASE_MS) == (not lost)
-
-    @rule(which=pick, sure=seldom)
-    def close_session(self, which, sure) -> None:
-        if sure:
-            name = SESSIONS[which % len(SESSIONS)]
-            self.close(*self.home(name), name, lapse_only=False)
-
-    def close(self, cell, twin, name: str, *, lapse_only: bool) -> None:
-        answer, told = self.world.run(
-            self.store.session_close(cell, name, "closed", lapse_only=lapse_only)
-        )
-        expected = twin.session_close(name, lapse_only=lapse_only)
-        if answer.reply is not Reply.SETTLED:
-            return self.same((answer.reply.name,), expected)
-        jobs = [entry.job for entry in told]
-        return self.same((*settled(answer.reply, answer.effects), jobs), expected)
-
-    @rule(which=pick, turn=st.sampled_from(("t1", "t2")))
-    def end_turn(self, which, turn) -> None:
-        name = SESSIONS[which % len(SESSIONS)]
-        cell, twin = self.home(name)
-        answer = self.world.run(self.store.turn_end(cell, name, turn))
-        expected = twin.turn_end(name, turn)
-        if answer.reply is not Reply.SETTLED:
-            return self.same((answer.reply.name,), expected)
-        return self.same(settled(answer.reply, answer.effects)[:3], expected)
-
-    @rule(which=pick, back=st.integers(-1, 3), wrong=seldom)
-    def acknowledge(self, which, back, wrong) -> None:
-        name = SESSIONS[which % len(SESSIONS)]
-        cell, twin = self.home(name)
-        session = twin.sessions.get(name)
-        epoch = str(session.epoch) if session is not None and not wrong else "1"
-        seq = (session.seq if session is not None else 0) - back
-        page = self.world.run(
-            self.store.outbox_read(cell, name, epoch=epoch, after_seq=max(0, seq))
-        )
-        expected = twin.outbox_read(name, epoch, max(0, seq))
-        if page.reply is Reply.OK:
-            rows = [tuple(entry)[:-1] for entry in page.entries]
-            self.same((page.reply.name, page.last_seq, rows), expected)
-        else:
-            self.same((page.reply.name,), expected)
-        reply = self.world.run(self.store.outbox_ack(cell, name, epoch, seq))
-        self.same((reply.name,), (twin.outbox_ack(name, epoch, seq),))
-
     # Nodes
 
     @rule(
-        which=pick, ability=pick, slots=st.integers(1, 3), acks=chance, fresh=chance, drain=seldom
-    )
-    def register(self, which, ability, slots, acks, fresh, drain) -> None:
+        which=pick, ability=pick, slots=st.integers(1, 3), acks=chance, fresh=chance, drain=seldom,
+        instance=st.sampled_from(INSTANCES),
+    )  # fmt: skip
+    def register(self, which, ability, slots, acks, fresh, drain, instance="i1") -> None:
         name = NODES[which % len(NODES)]
         cell, twin = self.cell_of(name)
         self.boots[name] += 1 if fresh or not self.boots[name] else 0
         self.conns[name] = f"conn{self.now}.{len(self.conns)}.{sum(self.boots.values())}"
         boot, can = f"b{self.boots[name]}", ABILITIES[ability % len(ABILITIES)]
         about = NodeAbout(
-            instance="i1", max=slots, silence_ms=SILENCE_MS, acks=acks, draining=drain
+            instance=instance, max=slots, silence_ms=SILENCE_MS, acks=acks, draining=drain
         )
         answer = self.world.run(
             self.store.node_register(
                 cell, name, boot, conn=self.conns[name], can=can.packed(), about=about
             )
         )
-        node = Node(boot, self.conns[name], "i1", can, slots, SILENCE_MS, acks, Health())
+        node = Node(boot, self.conns[name], instance, can, slots, SILENCE_MS, acks, Health())
         expected = twin.node_register(name, node, draining=drain)
-        lost = [lease.member for lease in answer.lost]
-        self.same((answer.reply.name, answer.status, lost, rows(answer.placed)), expected)
+        lost, held = ([lease.member for lease in kept] for kept in (answer.lost, answer.held))
+        self.same((answer.reply.name, answer.status, lost, rows(answer.placed), held), expected)
         assert answer.pool == twin.nodes[name].pool
 
     @rule(
@@ -325,13 +266,24 @@ class Machine(RuleBasedStateMachine):
             return self.same((answer.reply.name,), expected)
         return self.same((answer.reply.name, left, rows(answer.placed)), expected)
 
-    @rule(which=pick, stale=seldom, moved=chance)
-    def lose_socket(self, which, stale, moved) -> None:
+    @rule(which=pick, stale=seldom, moved=chance, keep_ms=st.sampled_from((0, 0, 0, 3000)))
+    def lose_socket(self, which, stale, moved, keep_ms=0) -> None:
         name = NODES[which % len(NODES)]
+        conn = "an older one" if stale else self.conns.get(name, "none yet")
+        self.offline(name, conn, "", moved=moved, keep_ms=keep_ms)
+
+    @rule(instance=st.sampled_from(INSTANCES), moved=chance)
+    def an_instance_dies(self, instance, moved) -> None:
+        """Another says of every node it knows that its instance is gone."""
+        for name in NODES:
+            self.offline(name, "", instance, moved=moved, keep_ms=0)
+
+    def offline(self, name: str, conn: str, instance: str, *, moved: bool, keep_ms: int) -> None:
         cell, twin = self.cell_of(name)
-        conn = "an older one" if stale else self.conns.get(name, "")
-        answer = self.world.run(self.store.node_offline(cell, name, conn))
-        expected = twin.node_offline(name, conn)
+        answer = self.world.run(
+            self.store.node_offline(cell, name, conn, instance=instance, keep_ms=keep_ms)
+        )
+        expected = twin.node_offline(name, conn, instance, keep_ms)
         if answer.reply is not Reply.OK:
             return self.same((answer.reply.name,), expected)
         self.same((answer.reply.name, [lease.member for lease in answer.lost]), expected)
@@ -379,15 +331,14 @@ class Machine(RuleBasedStateMachine):
         preferred=st.none() | pick,
         park=st.sampled_from((0, 0, 1, 2)),
         audio=chance,
+        mine=chance,
     )
     def submit(
-        self, which, lane, demand, step, unwanted, turn, part, preferred, park, audio
+        self, which, lane, demand, step, unwanted, turn, part, preferred, park, audio, mine=True
     ) -> None:
         name = SESSIONS[which % len(SESSIONS)]
         cell, twin = self.home(name)
-        session = twin.sessions.get(name)
-        order = session.lanes.get(lane) if session is not None else None
-        after = max([*order.entries, order.next_index - 1]) + 1 if order is not None else 0
+        after = self.after(name, lane)
         index = max(0, after + step)
         spec = JobSpec(
             session=name,
@@ -400,6 +351,11 @@ class Machine(RuleBasedStateMachine):
             preferred=NODES[preferred % len(NODES)] if preferred is not None else "",
             unwanted_from=after if unwanted and step > 0 else -1,
             audio=audio,
+            fence=self.fence_of(name, mine=mine),
+            top=index + 1 if mine else 0,
+            # Where a client does not number its chunks, nothing is known of them.
+            heard=10 * index if mine and not audio else -1,
+            heard_ms=index,
         )
         if len(self.world.cells.all) == 1:
             park = 0
@@ -410,7 +366,7 @@ class Machine(RuleBasedStateMachine):
         part = "slice" if demand % 3 else "closing"
         self.submit(
             which, lane, demand, 0, unwanted=False, turn=turn, part=part,
-            preferred=None, park=which % 3, audio=False,
+            preferred=None, park=which % 3, audio=which % 2 == 0,
         )  # fmt: skip
 
     @precondition(lambda self: self.held())
@@ -447,6 +403,24 @@ class Machine(RuleBasedStateMachine):
         if answer.reply in (Reply.PLACED, Reply.QUEUED, Reply.PARKED):
             self.requests.append((spec.session, job, spec))
         self.same(submitted(answer, len(expected)), expected)
+
+    @precondition(lambda self: self.requests)
+    @rule(which=pick, live=chance, off=seldom, other=seldom, audio=chance)
+    def fetch(self, which, live, off, other, audio) -> None:
+        """The instance of its node reads a job."""
+        held = [at for at in self.held() if live and self.requests[at][2].audio >= audio]
+        cell, twin, job = self.some_job(held[which % len(held)] if held else which)
+        machine = twin.jobs[job].job
+        attempt, node = machine.attempt - off, "n9" if other else machine.node
+        answer = self.world.run(self.store.job_fetch(cell, job, attempt, node, audio=audio))
+        expected = twin.job_fetch(job, attempt, node, audio=audio)
+        if answer.reply is not Reply.OK:
+            return self.same((answer.reply.name,), expected)
+        assert answer.body == b"body"
+        real = (answer.reply.name, answer.spec, answer.audio == b"\0\1", answer.owner)
+        if answer.audio:
+            self.world.replies["fetch with audio"] += 1
+        return self.same(real, expected)
 
     @precondition(lambda self: self.requests)
     @rule(
@@ -544,24 +518,24 @@ class Machine(RuleBasedStateMachine):
         lane=st.sampled_from(LANES),
         step=st.sampled_from((0, 0, 1, -1, 300)),
         skip=seldom,
+        mine=chance,
     )
-    def fill_refused(self, which, lane, step, skip) -> None:
+    def fill_refused(self, which, lane, step, skip, mine) -> None:
         name = SESSIONS[which % len(SESSIONS)]
         cell, twin = self.home(name)
-        session = twin.sessions.get(name)
-        order = session.lanes.get(lane) if session is not None else None
-        after = max([*order.entries, order.next_index - 1]) + 1 if order is not None else 0
+        after = self.after(name, lane)
         unwanted = after if skip and step > 0 else -1
-        self.fill(cell, twin, name, lane, max(0, after + step), unwanted)
+        fence = self.fence_of(name, mine=mine)
+        self.fill(cell, twin, name, lane, max(0, after + step), unwanted, fence)
 
-    def fill(self, cell, twin, name, lane, index, unwanted) -> None:
+    def fill(self, cell, twin, name, lane, index, unwanted, fence=0) -> None:
         reason = "refused" if index >= 0 else "gap_timeout"
         answer = self.world.run(
             self.store.lane_fill(
-                cell, name, lane, index=index, unwanted_from=unwanted, reason=reason
+                cell, name, lane, index=index, unwanted_from=unwanted, reason=reason, fence=fence
             )
         )
-        expected = twin.lane_fill(name, lane, index, unwanted)
+        expected = twin.lane_fill(name, lane, index, unwanted, fence)
         if answer.reply is not Reply.SETTLED:
             return self.same((answer.reply.name,), expected)
         return self.same(settled(answer.reply, answer.effects)[:2], expected)
@@ -688,6 +662,7 @@ class Machine(RuleBasedStateMachine):
             assert states[cell.name] == twin_state(self.twins[cell.name])
             check_demand_cache(keys, self.twins[cell.name])
         check_invariants(states, self.twins, self.policy)
+        self.watch.step(states)
 
     def teardown(self) -> None:
         if hasattr(self, "twins"):
@@ -710,44 +685,6 @@ class Machine(RuleBasedStateMachine):
         check_quiet(states, self.jobs())
 
 
-def rows(placed) -> list[tuple[str, int, str, bool]]:
-    return [(p.job, p.attempt, p.node, p.context_reset) for p in placed]
-
-
-def settled(reply: Reply, effects) -> tuple:
-    released = [tuple(entry)[:-1] for entry in effects.released]
-    freed = [tuple(slot) for slot in effects.freed]
-    return (reply.name, released, freed, rows(effects.placed))
-
-
-def submitted(answer, width: int) -> tuple:
-    """The answer of a submit, as wide as the twin's."""
-    name = answer.reply.name
-    if answer.placement is not None:
-        return (name, rows([answer.placement])[0])
-    if answer.reply is Reply.DUPLICATE:
-        return (name, answer.state, answer.attempt, answer.node, answer.outcome, answer.seq)
-    if answer.reply in (Reply.QUEUED, Reply.PARKED):
-        return (name, answer.code.name, answer.label, answer.affinity)[:width]
-    return (name, answer.label)[:width]
-
-
-def moved_row(moved, expected: tuple) -> tuple:
-    """The answer of a failover, in the twin's shape."""
-    name = moved.reply.name
-    released, freed, placed = settled(moved.reply, moved.effects)[1:]
-    tail = (freed, placed, moved.reason, moved.left_node)
-    if moved.placement is not None:
-        return (name, rows([moved.placement])[0], *tail)
-    if moved.reply is Reply.SETTLED:
-        return (name, released, *tail)
-    if moved.reply in (Reply.QUEUED, Reply.PARKED):
-        return (name, moved.code.name, moved.label, *tail)
-    if moved.reply is Reply.DEFERRED:
-        return (name, moved.cell, moved.left_node)
-    return (name,)
-
-
 def examples(steps: int) -> settings:
     return settings(
         max_examples=max(1, steps // STEPS_PER_RUN),
@@ -768,6 +705,10 @@ SOMETIMES = frozenset(
     {"PLACED", "QUEUED", "SETTLED", "DUPLICATE", "STALE_ATTEMPT", "NODE_MISMATCH", "FENCED"}
     | {"JOB_ENDED", "IN_FLIGHT_LIMIT", "DEFERRED", "EPOCH_CHANGED", "NO_POOL_FOR_LANG_PAIR"}
 )
+# And about owners: clients that came back in every way, former owners in all they do.
+SOMETIMES |= {f"resume {end}" for end in ("RESUMED", "FENCED", "TRIMMED", "SESSION_CLOSED")}
+SOMETIMES |= {f"former {act} FENCED" for act in FORMER_OWNERS_DO}
+SOMETIMES |= {"resume starts over", "fetch with audio", "OPENED", "RESUMED"}
 SOMETIMES_ELSEWHERE = frozenset({"PARKED", "RESERVED", "PLACED", "STALE_ATTEMPT", "SETTLED"})
 
 

@@ -103,10 +103,34 @@ class Session:
     closed: bool = False
     lanes: dict[str, Lane] = field(default_factory=dict)
     turns: dict[str, str] = field(default_factory=dict)
-    # Every outcome ever released, from seq 1.
+    # Every outcome ever released under this epoch, from seq 1.
     outbox: list[tuple[str, int, str, str, int, str]] = field(default_factory=list)
     last_node: str = ""
     last_node_at: int = 0
+    # What a later owner needs.
+    token: str = ""
+    about: str = ""
+    heard: int = -1
+    heard_ms: int = 0
+    top: int = 0
+
+    def note(self, fields: dict[str, str | int]) -> None:
+        for name, value in fields.items():
+            assert hasattr(self, name)
+            setattr(self, name, value)
+
+    def hear(self, spec: JobSpec) -> None:
+        """What a submit notes, unless a later utterance has noted more."""
+        if spec.top and spec.top >= self.top:
+            self.top = spec.top
+            if spec.heard >= 0:
+                self.heard, self.heard_ms = spec.heard, spec.heard_ms
+
+    def start_over(self, now: int) -> None:
+        """Positions count from 1 again, over what was not acknowledged."""
+        self.epoch = max(now, self.epoch + 1)
+        self.outbox = self.outbox[self.trimmed :]
+        self.seq, self.trimmed = len(self.outbox), 0
 
 
 @dataclass
@@ -344,17 +368,11 @@ class CellTwin:
                 machine.outcome,
                 known.seq,
             )
-        session = self.sessions.get(spec.session)
-        if session is None:
-            return ("NO_SESSION",)
-        if session.closed:
-            return ("SESSION_CLOSED",)
-        lane = session.lanes.get(spec.lane, Lane())
-        refused = lane.refuses(spec.index, spec.unwanted_from, self.policy.in_flight_max)
+        refused = self.refuses(spec)
         if refused:
             return (refused,)
-        if session.seq - session.trimmed >= self.policy.outbox_max:
-            return ("OUTBOX_FULL",)
+        session = self.sessions[spec.session]
+        lane = session.lanes.get(spec.lane, Lane())
         affinity = self.affinity(spec)
         elsewhere = affinity.split("/")[0] != self.name if affinity else park == 2
         if elsewhere:
@@ -371,12 +389,27 @@ class CellTwin:
         lane.admit(spec.index, job, self.now, spec.unwanted_from)
         session.lanes[spec.lane] = lane
         self.arm_gap(spec)
+        session.hear(spec)
         if audio:
             self.audio.setdefault(f"{spec.session}|{spec.index}", set()).add(job)
         if not isinstance(placed, tuple):
             return ("PLACED", self.assign_here(job, 1, str(placed)))
         self.wait(job, parked=parked)
         return ("PARKED" if parked else "QUEUED", *placed, affinity if elsewhere else "")
+
+    def refuses(self, spec: JobSpec) -> str:
+        """Why the session does not take a job, or nothing."""
+        session = self.sessions.get(spec.session)
+        if session is None:
+            return "NO_SESSION"
+        if session.closed:
+            return "SESSION_CLOSED"
+        if spec.fence and spec.fence != session.fence:
+            return "FENCED"
+        lane = session.lanes.get(spec.lane, Lane())
+        refused = lane.refuses(spec.index, spec.unwanted_from, self.policy.in_flight_max)
+        full = session.seq - session.trimmed >= self.policy.outbox_max
+        return refused or ("OUTBOX_FULL" if full else "")
 
     def wait(self, job: str, *, parked: bool) -> None:
         machine = self.jobs[job].job
@@ -412,6 +445,20 @@ class CellTwin:
                 machine.due_at_ms = machine.ends_at_ms
                 self.due[f"j|{job}"] = machine.ends_at_ms
         return "OK"
+
+    def job_fetch(self, job: str, attempt: int, node: str, *, audio: bool) -> tuple:
+        """What is read, and whether the audio came with it."""
+        tracked = self.jobs.get(job)
+        if tracked is None:
+            return ("NO_JOB",)
+        machine, spec = tracked.job, tracked.spec
+        if machine.ended:
+            return ("JOB_ENDED",)
+        wrong = check_report(machine, attempt, node)
+        if wrong:
+            return (wrong,)
+        kept = job in self.audio.get(f"{spec.session}|{spec.index}", set())
+        return ("OK", spec, audio and spec.audio and kept, self.sessions[spec.session].owner)
 
     def job_settle(self, job: str, attempt: int, node: str, kind: str) -> tuple:
         tracked = self.jobs.get(job)
@@ -563,12 +610,16 @@ class CellTwin:
         self.finish(job, "cancelled", "unwanted", released)
         return ("SETTLED", released, freed, self.serve_waiting(local) if local else [])
 
-    def lane_fill(self, session_id: str, lane_name: str, index: int, unwanted_from: int) -> tuple:
+    def lane_fill(
+        self, session_id: str, lane_name: str, index: int, unwanted_from: int, fence: int = 0
+    ) -> tuple:
         session = self.sessions.get(session_id)
         timer = f"g|{session_id}|{lane_name}"
         if session is None:
             self.due.pop(timer, None)
             return ("NO_SESSION",)
+        if fence and fence != session.fence:
+            return ("FENCED",)
         lane = session.lanes.get(lane_name, Lane())
         if index < 0:
             lane.fill_holes(self.now, self.policy.gap_ms)
@@ -598,18 +649,66 @@ class CellTwin:
 
     # The scripts about sessions
 
-    def session_open(self, name: str, owner: str, tenant: str, lease_ms: int) -> tuple:
+    def session_open(self, name: str, owner: str, tenant: str, lease_ms: int, opening) -> tuple:
+        fence, restart, fields = opening
         known = self.sessions.get(name)
+        if known is not None and known.tenant != tenant:
+            return ("FENCED", "tenant")
+        if known is not None and fence and known.fence > fence:
+            return ("FENCED", known.owner)
         if known is not None and not known.closed:
-            if known.tenant != tenant:
-                return ("FENCED",)
-            known.owner, known.fence = owner, known.fence + 1
-            self.due[f"s|{name}"] = self.now + lease_ms
-            return ("RESUMED", str(known.epoch))
-        epoch = max(self.now, known.epoch + 1) if known is not None else self.now
-        self.sessions[name] = Session(epoch, owner, tenant)
+            if known.owner != owner and fence <= known.fence:
+                return ("FENCED", known.owner)
+            known.owner, known.fence = owner, max(fence, known.fence)
+            if restart:
+                known.start_over(self.now)
+            reply, session = "RESUMED", known
+        else:
+            epoch, before = self.now, 0
+            if known is not None:
+                epoch, before = max(self.now, known.epoch + 1), known.fence
+            goes_on = known is not None and fence and known.owner == owner
+            fresh = before if goes_on else before + 1
+            reply, session = "OPENED", Session(epoch, owner, tenant, max(fence, fresh))
+            self.sessions[name] = session
+        session.note(dict(zip(fields[::2], fields[1::2], strict=True)))
         self.due[f"s|{name}"] = self.now + lease_ms
-        return ("OPENED", str(epoch))
+        return (reply, str(session.epoch), session.fence)
+
+    def session_resume(self, name: str, owner: str, tenant: str, lease_ms: int, claim) -> tuple:
+        token, epoch, after = claim
+        session = self.sessions.get(name)
+        if session is None:
+            return ("NO_SESSION",)
+        if session.tenant != tenant or not session.token or session.token != token:
+            return ("FENCED",)
+        if session.closed:
+            return ("SESSION_CLOSED",)
+        if epoch == str(session.epoch):
+            if after < session.trimmed:
+                return ("TRIMMED",)
+            if after > session.seq:
+                session.start_over(self.now)
+        previous, session.owner = session.owner, owner
+        session.fence += 1
+        self.due[f"s|{name}"] = self.now + lease_ms
+        return (
+            "RESUMED", str(session.epoch), session.fence, previous, session.about.encode(),
+            session.heard, session.heard_ms, session.top, session.seq,
+            tuple((n, max([lane.next_index - 1, *lane.entries]) + 1)
+                  for n, lane in session.lanes.items()),
+            tuple(index for lane in session.lanes.values() for index in sorted(lane.entries)),
+            tuple(sorted(turn for turn in session.turns if "/" not in turn)),
+        )  # fmt: skip
+
+    def session_note(self, name: str, fence: int, fields: dict[str, str | int]) -> str:
+        session = self.sessions.get(name)
+        if session is None:
+            return "NO_SESSION"
+        if fence != session.fence:
+            return "FENCED"
+        session.note(fields)
+        return "OK"
 
     def session_renew(self, name: str, owner: str, lease_ms: int) -> bool:
         known = self.sessions.get(name)
@@ -618,11 +717,13 @@ class CellTwin:
         self.due[f"s|{name}"] = self.now + lease_ms
         return True
 
-    def session_close(self, name: str, *, lapse_only: bool) -> tuple:
+    def session_close(self, name: str, *, lapse_only: bool, fence: int = 0) -> tuple:
         session = self.sessions.get(name)
         if session is None or session.closed:
             self.due.pop(f"s|{name}", None)
             return ("NO_SESSION",)
+        if fence and fence != session.fence:
+            return ("FENCED",)
         if lapse_only and self.due.get(f"s|{name}", 0) > self.now + self.policy.claim_ms:
             return ("NOT_DUE",)
         live = sorted(
@@ -650,10 +751,12 @@ class CellTwin:
         placed = [row for node in nodes for row in self.serve_waiting(node)]
         return ("SETTLED", released, freed, placed, [job for _, job in live])
 
-    def turn_end(self, name: str, turn: str) -> tuple:
+    def turn_end(self, name: str, turn: str, fence: int = 0) -> tuple:
         session = self.sessions.get(name)
         if session is None:
             return ("NO_SESSION",)
+        if fence and fence != session.fence:
+            return ("FENCED",)
         released: list = []
         freed: list = []
         for lane_name, lane in session.lanes.items():
@@ -663,10 +766,12 @@ class CellTwin:
         session.turns.pop(turn, None)
         return ("SETTLED", released, freed)
 
-    def outbox_ack(self, name: str, epoch: str, seq: int) -> str:
+    def outbox_ack(self, name: str, epoch: str, seq: int, fence: int = 0) -> str:
         session = self.sessions.get(name)
         if session is None:
             return "NO_SESSION"
+        if fence and fence != session.fence:
+            return "FENCED"
         if epoch != str(session.epoch):
             return "EPOCH_CHANGED"
         if seq > session.seq:
@@ -779,8 +884,10 @@ class CellTwin:
         self.due[f"n|{name}"] = self.now + (
             self.policy.claim_ms if fresh.orphans else fresh.silence_ms
         )
+        mine = [lease for lease in by_expiry(fresh.leases) if lease not in fresh.orphans]
         placed = self.settled(name)
-        return ("RESUMED" if same else "REGISTERED", status, list(fresh.orphans), placed)
+        reply = "RESUMED" if same else "REGISTERED"
+        return (reply, status, list(fresh.orphans), placed, mine if same else [])
 
     def node_beat(self, name: str, boot: str, beat: dict) -> tuple:
         node = self.nodes.get(name)
@@ -819,13 +926,19 @@ class CellTwin:
         placed = self.settled(name)
         return ("OK", self.nodes[name].leased(self.now), placed)
 
-    def node_offline(self, name: str, conn: str) -> tuple:
+    def node_offline(self, name: str, conn: str, instance: str, keep_ms: int) -> tuple:
         node = self.nodes.get(name)
         if node is None:
             return ("NO_NODE",)
-        if node.conn != conn:
+        is_its = node.conn == conn
+        if not conn:
+            is_its = node.instance == instance and node.health.status != "offline"
+        if not is_its:
             return ("FENCED",)
         node.health, node.extra = after_silence(node.health), 0
+        if keep_ms:
+            self.due[f"n|{name}"] = self.now + keep_ms
+            return ("OK", [])
         self.due[f"n|{name}"] = self.now + self.policy.claim_ms
         return ("OK", by_expiry(node.leases))
 

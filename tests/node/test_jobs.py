@@ -263,7 +263,8 @@ def test_the_same_attempt_twice_runs_once_and_is_answered_again_when_done() -> N
             connection.acknowledge("j1")
             await barrier(connection)
         assert len(gate.started) == 2  # the job and the barrier
-        assert len(connection.of(JobAck)) == 2
+        # The second assignment is acknowledged as the first was, the third by the result.
+        assert [ack.job_id for ack in connection.of(JobAck)] == ["j1", "j1", "barrier"]
         assert [result.job_id for result in connection.of(JobResult)] == ["j1", "j1", "barrier"]
 
     run(scenario())
@@ -322,6 +323,35 @@ def test_a_cancelled_job_stops_and_only_that_is_told() -> None:
         assert gate.cancelled == [gate.started[0]]
         assert [result.job_id for result in connection.of(JobResult)] == ["barrier"]
         assert node.stats.cancelled == 1
+
+    run(scenario())
+
+
+def test_an_attempt_that_is_being_cancelled_is_not_promised_again() -> None:
+    async def scenario() -> None:
+        is_asked, may_end = asyncio.Event(), asyncio.Event()
+
+        async def stubborn(job: Job) -> Result:
+            if job.job_id == "barrier":
+                return await answer(job)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                is_asked.set()
+                await may_end.wait()
+                raise
+            raise AssertionError("it is cancelled")
+
+        async with connected(stubborn) as connection:
+            connection.send(job())
+            await connection.expect(JobStarted)
+            connection.send(JobCancel(job_id="j1"))
+            await asyncio.wait_for(is_asked.wait(), 10)
+            connection.send(job())
+            await barrier(connection)
+            assert [ack.job_id for ack in connection.of(JobAck)] == ["j1", "barrier"]
+            may_end.set()
+            assert (await connection.expect(JobCancelAck)).stopped
 
     run(scenario())
 

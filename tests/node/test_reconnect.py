@@ -180,7 +180,7 @@ def test_an_idle_scheduler_that_answers_pings_is_kept() -> None:
 
 def test_the_wait_before_reconnecting_grows_to_its_bound_and_varies() -> None:
     link = Link("ws://127.0.0.1:1/", (), silence_s=1, tls=None)
-    waits = [link._backoff_s() for _ in range(200)]
+    waits = [link._wait_s() for _ in range(200)]
     assert waits[0] <= 0.1
     assert waits[1] <= 0.2
     assert max(waits) <= BACKOFF_MAX_S
@@ -218,6 +218,47 @@ def test_draining_finishes_the_jobs_then_closes() -> None:
         assert connection.close_code == CloseCode.NORMAL
         assert len(connection.of(NodeDrain)) == 1
         assert len(scheduler.all) == 1
+
+    run(scenario())
+
+
+def test_a_draining_node_refuses_what_still_comes_and_finishes_what_it_has() -> None:
+    async def scenario() -> None:
+        may_end = asyncio.Event()
+
+        async def work(job: Job) -> Result:
+            await may_end.wait()
+            return await answer(job)
+
+        async with scripted_scheduler() as scheduler:
+            node = node_for(scheduler, work)
+            serve = asyncio.create_task(node.serve())
+            connection = await scheduler.node()
+            connection.send(job("j1"))
+            await connection.expect(JobAck)
+            node.drain("an update")
+            await connection.expect(NodeDrain)
+            # Sent before the scheduler knew.
+            connection.send(job("j2"))
+            refused = await connection.expect(JobResult)
+            assert refused.error is not None
+            assert (refused.job_id, refused.error.code) == ("j2", "NODE_UNAVAILABLE")
+            assert refused.error.message == "an update"
+            connection.acknowledge("j2")
+            # The one it has is not new.
+            connection.send(job("j1"))
+            assert (await connection.expect(JobAck)).job_id == "j1"
+            may_end.set()
+            assert (await connection.expect(JobResult)).success
+            connection.acknowledge("j1")
+            await asyncio.wait_for(serve, 10)
+            stats = node.stats
+            assert (stats.jobs, stats.succeeded, stats.refused) == (1, 1, 1)
+            # Served again, it takes jobs again.
+            async with serving(node):
+                connection = await scheduler.node()
+                connection.send(job("j3"))
+                assert (await connection.expect(JobResult)).success
 
     run(scenario())
 

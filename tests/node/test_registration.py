@@ -107,6 +107,8 @@ def test_a_token_is_not_shown() -> None:
         ({"max_jobs": 1025}, "max_jobs"),
         ({"heartbeat_ms": 0}, "heartbeat_ms"),
         ({"url": "http://127.0.0.1"}, "url"),
+        ({"url": ["ws://127.0.0.1", "http://127.0.0.1"]}, "url"),
+        ({"url": []}, "url"),
     ],
 )
 def test_a_wrong_setting_is_told_where_it_is_written(

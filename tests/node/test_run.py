@@ -101,6 +101,30 @@ def test_a_second_signal_does_not_wait_for_the_jobs() -> None:
     run(scenario())
 
 
+def test_a_signalled_program_refuses_new_jobs_and_ends_though_a_job_does_not() -> None:
+    async def scenario() -> None:
+        program = ENDLESS.replace('/ws/node")', '/ws/node", drain_s=0.5)')
+        async with (
+            scripted_scheduler() as scheduler,
+            program_running(program, scheduler) as process,
+        ):
+            connection = await scheduler.node()
+            connection.send(job("j1"))
+            await connection.expect(JobAck)
+            process.terminate()
+            await connection.expect(NodeDrain)
+            connection.send(job("j2"))
+            refused = await connection.expect(JobResult)
+            assert refused.error is not None
+            assert (refused.job_id, refused.error.code) == ("j2", "NODE_UNAVAILABLE")
+            connection.acknowledge("j2")
+            code, err = await ended(process)
+            assert (code, err) == (0, "not everything ended within 0.5 s of draining\n")
+            assert len(connection.of(JobResult)) == 1
+
+    run(scenario())
+
+
 def test_a_refused_program_ends_with_the_refusal() -> None:
     async def scenario() -> None:
         async with scripted_scheduler() as scheduler:

@@ -213,3 +213,31 @@ def test_the_sums_are_exact_whatever_the_order_and_repetition(
     assert ended_ms(summary) == summary.admitted_ms
     exact_ms = sum(duration for duration, _ in utterances) + sum(silences)
     assert abs(summary.admitted_ms - exact_ms) <= 0.51
+
+
+# Speech of a former owner.
+
+
+def test_speech_before_the_session_came_here_is_told_and_in_no_sum() -> None:
+    ledger = CoverageLedger()
+    ledger.earlier(5000)
+    ledger.admit(7, 1000)
+    ledger.settle(7, "delivered")
+    assert ledger.summary() == Coverage(
+        admitted_ms=1000, delivered_ms=1000, silent_ms=0, failed_ms=0, skipped_ms=0,
+        earlier_ms=5000,
+    )  # fmt: skip
+    assert ledger.open_ms == 0
+
+
+def test_an_outcome_of_speech_from_before_changes_nothing_here() -> None:
+    ledger = CoverageLedger()
+    ledger.earlier(5000)
+    before = ledger.summary()
+    assert ledger.settle(3, "delivered", lane="en") is None
+    assert ledger.summary() == before
+    assert ledger.settle_rest("failed", "session_ended") == 0
+
+
+def test_a_session_that_began_here_has_no_earlier_speech() -> None:
+    assert CoverageLedger().summary().earlier_ms == 0

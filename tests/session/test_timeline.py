@@ -188,3 +188,57 @@ def test_marks_in_order_give_each_part_its_own_length_to_the_millisecond(
     real = [*lengths[:8], lengths[8] + lengths[9]]
     for part, length in zip(measured, real, strict=True):
         assert abs(part - length) < 1 + 1e-6
+
+
+# What another instance measured.
+
+
+def test_times_are_told_from_the_push_on() -> None:
+    marks = marks_at(push=100, accepted=104.6, result=400)
+    assert marks.since_push(marks.accepted) == 5
+    assert marks.since_push(marks.result) == 300
+
+
+def test_a_mark_that_is_missing_or_of_an_earlier_attempt_is_no_time() -> None:
+    marks = marks_at(push=100, accepted=40)
+    assert marks.since_push(marks.result) == 0
+    assert marks.since_push(marks.accepted) == 0
+
+
+def test_a_span_ends_now_and_begins_so_long_before() -> None:
+    marks = marks_at(cut=10, submit=11, placed=12, first_push=13, push=13)
+    marks.take_span(4, 300, START_MS + 320)
+    marks.delivered = START_MS + 321
+    # 7 ms went by on the way to the node's instance and back.
+    assert parts_of(timeline(marks)) == {
+        "endpointing_ms": 10, "place_ms": 2, "push_ms": 1, "accept_ms": 11,
+        "node_other_ms": 296, "order_wait_ms": 1,
+    }  # fmt: skip
+
+
+def test_a_span_longer_than_the_time_since_the_push_is_cut_to_it() -> None:
+    marks = marks_at(push=100)
+    marks.take_span(50, 10_000, START_MS + 400)
+    assert marks.accepted == START_MS + 150
+    marks = marks_at(push=100)
+    marks.take_span(10_000, 10_000, START_MS + 400)
+    assert marks.accepted == marks.result == START_MS + 400
+
+
+def test_a_node_that_acknowledges_nothing_leaves_no_mark_of_it() -> None:
+    marks = marks_at(push=100, accepted=120)
+    marks.take_span(0, 300, START_MS + 400)
+    assert marks.accepted == 0.0
+    assert marks.result == marks.settled == START_MS + 400
+
+
+@given(ANY_MARKS, st.integers(0, 10**7), st.integers(0, 10**7), st.floats(0, 1e9))
+def test_whatever_span_another_instance_tells_the_parts_sum_to_the_total(
+    marks: Marks, accepted_ms: int, result_ms: int, now_ms: float
+) -> None:
+    marks.take_span(accepted_ms, result_ms, now_ms)
+    marks.released = marks.delivered = now_ms
+    found = msgspec.structs.asdict(timeline(marks))
+    total_ms = found.pop("total_ms")
+    assert all(part >= 0 for part in found.values())
+    assert sum(found.values()) == total_ms

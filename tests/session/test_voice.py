@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from array import array
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -230,3 +231,30 @@ def test_a_cleared_preroll_says_how_much_it_had() -> None:
     preroll.add(Waiting(b"abcdef", None, None))
     assert preroll.clear() == 6
     assert preroll.take() == []
+
+
+def test_the_first_number_of_a_preroll_is_that_of_its_oldest_chunk() -> None:
+    preroll = Preroll(8)
+    assert preroll.first_seq is None
+    preroll.add(Waiting(b"abcd", None, 5))
+    preroll.add(Waiting(b"efgh", None, 6))
+    assert preroll.first_seq == 5
+    # A part of it goes first, then all of it.
+    preroll.add(Waiting(b"ij", None, 7))
+    assert preroll.first_seq == 5
+    preroll.add(Waiting(b"kl", None, 8))
+    assert preroll.first_seq == 6
+
+
+@pytest.mark.parametrize("empty", [Preroll.take, Preroll.clear])
+def test_an_emptied_preroll_has_no_first_number(empty: Callable[[Preroll], object]) -> None:
+    preroll = Preroll(8)
+    preroll.add(Waiting(b"abcd", None, 5))
+    empty(preroll)
+    assert preroll.first_seq is None
+
+
+def test_a_chunk_without_a_number_gives_a_preroll_none() -> None:
+    preroll = Preroll(8)
+    preroll.add(Waiting(b"abcd", None, None))
+    assert preroll.first_seq is None

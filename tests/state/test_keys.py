@@ -13,9 +13,11 @@ from lingua_scheduler.errors import InvalidIdentifier
 from lingua_scheduler.state.cluster import key_slot
 from lingua_scheduler.state.keys import (
     FAMILIES,
+    INSTANCE_FAMILIES,
     Cell,
     Cells,
     Family,
+    InstanceKeys,
     family_of,
     identifier,
     keys_page,
@@ -51,6 +53,41 @@ def test_all_keys_of_a_cell_share_its_slot(number: int, family: Family, rest: st
 def test_the_prefix_does_not_move_a_cell() -> None:
     assert Cell("lingua", 3).slot == Cell("other", 3).slot
     assert Cell("lingua", 3).base != Cell("other", 3).base
+
+
+# One instance.
+
+
+def test_an_instance_names_the_keys_of_its_streams() -> None:
+    keys = InstanceKeys("lingua", "host-1.4711:a")
+    assert keys.instance == "host-1.4711:a"
+    assert keys.inbox == b"lingua:v1:{i:host-1.4711:a}:inbox"
+    assert keys.dlq == b"lingua:v1:{i:host-1.4711:a}:dlq"
+    assert keys.adopter == b"lingua:v1:{i:host-1.4711:a}:adopter"
+    assert keys.keys == (keys.inbox, b"lingua:v1:{i:host-1.4711:a}:absent")
+
+
+@given(ids)
+@settings(deadline=None)
+def test_all_keys_of_an_instance_share_a_slot_and_are_in_the_dictionary(instance: str) -> None:
+    keys = InstanceKeys("lingua", instance)
+    every = (keys.inbox, keys.dlq, keys.adopter, keys.absent)
+    assert {key_slot(key) for key in every} == {keys.slot}
+    found = [family_of(key.decode(), "lingua") for key in every]
+    assert {family.pattern for family in found if family} == {
+        family.pattern for family in INSTANCE_FAMILIES
+    }
+
+
+def test_an_instance_is_never_taken_for_a_cell() -> None:
+    assert InstanceKeys("lingua", "c0").slot != Cell("lingua", 0).slot
+    assert InstanceKeys("lingua", "c0").base != Cell("lingua", 0).base
+
+
+@pytest.mark.parametrize("name", ["", "a b", "{a}", "a}b", "é", "x" * 129])
+def test_an_instance_has_a_name_that_keys_may_carry(name: str) -> None:
+    with pytest.raises(InvalidIdentifier):
+        InstanceKeys("lingua", name)
 
 
 # Who lives where.
@@ -169,6 +206,10 @@ def test_an_id_that_could_be_mistaken_for_something_else_is_refused(value: str) 
         ("leases:n", "leases:<node>"),
         ("marks:n", "marks:<node>"),
         ("reserved", "reserved"),
+        ("instances", "instances"),
+        ("instance:host-1", "instance:<instance>"),
+        ("inboxes", "inboxes"),
+        ("dlqs", "dlqs"),
     ],
 )
 def test_a_key_is_recognised(rest: str, pattern: str) -> None:
@@ -178,7 +219,7 @@ def test_a_key_is_recognised(rest: str, pattern: str) -> None:
 
 
 def test_every_family_was_recognised_above() -> None:
-    assert len({family.pattern for family in FAMILIES}) == len(FAMILIES) == 17
+    assert len({family.pattern for family in FAMILIES}) == len(FAMILIES) == 21
 
 
 @pytest.mark.parametrize(
@@ -191,11 +232,17 @@ def test_every_family_was_recognised_above() -> None:
         "lingua:v1:{c0}:job",
         "lingua:v1:{c0}:audio:s-1",
         "lingua:v1:{c0}:job:a{b}",
+        "lingua:v1:{c0}:inbox",
+        "lingua:v1:{i:a}:due",
+        "lingua:v1:{i:a}:inbox:b",
+        "lingua:v1:{i:}:inbox",
+        "lingua:v1:{i:a b}:inbox",
         "lingua:v1:{x}:due",
         "lingua:v1:c0:due",
         "lingua:v2:{c0}:due",
         "other:v1:{c0}:due",
         "x-lingua:v1:{c0}:due",
+        ":v1:{c0}:due",
         "due",
     ],
 )
@@ -209,8 +256,8 @@ def test_a_prefix_is_taken_literally() -> None:
 
 
 def test_every_family_says_what_it_holds_and_who_ends_it() -> None:
-    for family in FAMILIES:
-        assert family.kind in {"zset", "hash", "list", "none"}
+    for family in (*FAMILIES, *INSTANCE_FAMILIES):
+        assert family.kind in {"zset", "hash", "list", "set", "stream", "string", "none"}
         assert family.holds
         assert family.ended_by
 
@@ -218,7 +265,7 @@ def test_every_family_says_what_it_holds_and_who_ends_it() -> None:
 def test_the_page_has_a_row_for_each_family() -> None:
     page = keys_page()
     rows = [line for line in page.splitlines() if line.startswith("| `")]
-    assert len(rows) == len(FAMILIES)
+    assert len(rows) == len(FAMILIES) + len(INSTANCE_FAMILIES)
     # A bar inside a cell is escaped, so that every row has four cells.
     assert all(len(re.findall(r"(?<!\\)\|", row)) == 5 for row in rows)
     assert "| `audio:<session>\\|<index>` | hash |" in page

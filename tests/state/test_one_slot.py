@@ -1,7 +1,7 @@
 """Every script touches only keys of the dictionary, all in the slot of the one key it is given.
 
 The server itself says what the scripts do: a life of a cell that uses every script is played while
-a second connection watches with MONITOR.
+a second connection watches with MONITOR, then one of an instance and its inbox.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ import re
 import pytest
 
 import servers
+from lingua_scheduler.between.letters import RoomChanged
+from lingua_scheduler.between.post import Post
+from lingua_scheduler.between.presence import Directory
+from lingua_scheduler.between.stream import InboxStream
 from lingua_scheduler.state.cluster import key_slot
-from lingua_scheduler.state.keys import family_of
+from lingua_scheduler.state.keys import Cells, InstanceKeys, family_of
 from lingua_scheduler.state.link import LinkOptions
-from lingua_scheduler.state.records import Beat, ForeignSlot, Lease
+from lingua_scheduler.state.records import Beat, Claim, ForeignSlot, Lease, Opening
+from lingua_scheduler.state.room_store import Entering, Origin, RoomPolicy, RoomStore
 from lingua_scheduler.state.scripts import load_scripts
 from lingua_scheduler.state.single import SingleConnection
 from state.test_replies_produced import WANTED, Scene, job
@@ -24,6 +29,7 @@ pytestmark = pytest.mark.store
 
 # Commands of the scripts that have no key, and those whose every argument is one.
 WITHOUT_KEY = {"TIME"}
+WITH_SUBCOMMAND = {"XINFO"}
 ALL_KEYS = {"DEL", "UNLINK"}
 WORD = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
@@ -31,10 +37,14 @@ WORD = re.compile(r'"((?:[^"\\]|\\.)*)"')
 async def use_every_script(s: Scene) -> None:
     """A short life of a cell in which each script is called at least once."""
     store, cell = s.store, s.cell
-    epoch = await s.session()
+    await s.session()
     await s.node("n", slots=2)
     await s.node("m", slots=1)
     await store.session_renew(cell, "i", ["s"], 60_000)
+    await store.session_open(
+        cell, "s", "i", opening=Opening(1, restart=True, fields=("token", "t"))
+    )
+    await store.session_note(cell, "s", 1, {"about": b"it"})
     await s.submit(0, turn="t", is_slice=True)
     await s.submit(1, turn="t", closes_turn=True)
     await s.submit(2, wanted=WANTED)
@@ -42,6 +52,7 @@ async def use_every_script(s: Scene) -> None:
     await store.cell_waiting(cell, 10)
     await store.job_place(cell, job(3))
     await store.job_mark(cell, job(1), 1, "n", "RUNNING")
+    await store.job_fetch(cell, job(1), 1, "n")
     await store.job_settle(cell, job(1), 1, "n", kind="completed")
     await store.job_settle(cell, job(1), 1, "m", kind="completed")
     await s.fail(2)
@@ -50,6 +61,9 @@ async def use_every_script(s: Scene) -> None:
     await store.lane_fill(cell, "s", "fr", index=3)
     s.store.now_ms += 10_000
     await store.lane_fill(cell, "s", "fr")
+    claim = Claim("t", "", 0)
+    resumed = await store.session_resume(cell, "s", "j", tenant="", lease_ms=60_000, claim=claim)
+    epoch = resumed.epoch
     await store.outbox_read(cell, "s", epoch=epoch)
     await store.outbox_ack(cell, "s", epoch, 1)
     await store.node_beat(cell, "n", "b", Beat())
@@ -66,31 +80,77 @@ async def use_every_script(s: Scene) -> None:
     await store.cell_done(cell, ForeignSlot("c7", "n", job(9), 1))
     await store.cell_pools(cell)
     await store.cell_nodes(cell)
+    await use_every_script_of_rooms(s)
     await store.session_close(cell, "s", "bye")
+
+
+async def use_every_script_of_rooms(s: Scene) -> None:
+    """A short life of a room with the session in it."""
+    rooms = RoomStore(s.connection, Cells("replies", 1), RoomPolicy(idle_ms=5000))
+    rooms.now_ms = s.store.now_ms
+    for mode, name in (("create", "s"), ("join", "x")):
+        await rooms.note(s.cell, name, "123456")
+        member = Entering(session=name, home="c0", instance="i", lang="", name="n")
+        await rooms.enter(mode, "123456", "", member)
+    await rooms.set_voice("123456", "s", "x", wanted=False)
+    await rooms.spoke("123456", "s")
+    await rooms.read("123456")
+    await rooms.check("123456")
+    await rooms.put(s.cell, "s", Origin("x", "1", 1), b"heard 0 en x 0 -\n", "123456")
+    await rooms.leave("123456", ("x",))
+    rooms.now_ms += 5000
+    await rooms.check("123456")
+
+
+async def use_every_script_of_instances(s: Scene) -> None:
+    """A short life of an instance, its inbox and its death."""
+    directory = Directory(s.connection, "replies")
+    await directory.beat("i", "b", 0, "host", "h")
+    inbox = InboxStream(s.connection, "replies", "i")
+    await inbox.create()
+    for _ in range(3):
+        await Post(s.connection, "replies", "j").send("i", RoomChanged("ABC"))
+    first, second, third = await inbox.read_new(10)
+    await inbox.lease("j", 1000)
+    await inbox.bury(first.id, "x")
+    await inbox.bury(first.id, "x")
+    await inbox.remove()
+    await inbox.finish([second.id, third.id])
+    await inbox.remove()
+    await inbox.lease("j", 0)
+    await directory.forget("i", 60_000)
+    await directory.forget("i", -1)
+    await directory.leave("i", "b")
 
 
 def keys_of(words: list[str]) -> list[str]:
     verb = words[0].upper()
     if verb in WITHOUT_KEY:
         return []
+    if verb in WITH_SUBCOMMAND:
+        return [words[2]]
     return words[1:] if verb in ALL_KEYS else [words[1]]
 
 
-async def watched(server) -> tuple[list[list[str]], set[str]]:
-    """The commands scripts made, and the hashes of the scripts that ran."""
+async def watched(server) -> tuple[dict[str, list[list[str]]], set[str]]:
+    """The commands scripts made, by the key they were given, and the hashes of those that ran."""
     reader, writer = await asyncio.open_unix_connection(server.address.path)
     writer.write(b"MONITOR\r\n")
     assert await reader.readline() == b"+OK\r\n"
     connection = await SingleConnection.open(server.address, LinkOptions())
     await use_every_script(Scene(connection))
+    await use_every_script_of_instances(Scene(connection))
     await connection.command(0, "ECHO", "the end")
-    commands, ran = [], set()
+    commands: dict[str, list[list[str]]] = {}
+    given, ran = "", set()
     while '"the end"' not in (line := (await reader.readline()).decode(errors="replace")):
         words = WORD.findall(line)
         if "[0 lua]" in line:
-            commands.append(words)
-        elif words[0] == "EVALSHA":
-            ran.add(words[1])
+            commands.setdefault(given, []).append(words)
+        elif words[0] in {"EVAL", "EVALSHA"}:
+            # The call is told before what it does; only the hash of a known script is written.
+            given = words[3]
+            ran |= {words[1]} if words[0] == "EVALSHA" else set()
     await connection.close()
     writer.close()
     await writer.wait_closed()
@@ -103,7 +163,9 @@ def test_scripts_touch_only_keys_of_the_dictionary_in_one_slot(tmp_path) -> None
 
     never_ran = {name for name, script in load_scripts().items() if script.sha.decode() not in ran}
     assert set() == never_ran
-    touched = {key for words in commands for key in keys_of(words)}
-    assert {key for key in touched if family_of(key, "replies") is None} == set()
-    assert {key_slot("replies:v1:{c0}:due")} == {key_slot(key) for key in touched}
-    assert len(commands) > 200
+    assert set(commands) == {"replies:v1:{c0}:due", InstanceKeys("replies", "i").inbox.decode()}
+    for given, made in commands.items():
+        touched = {key for words in made for key in keys_of(words)}
+        assert {key for key in touched if family_of(key, "replies") is None} == set()
+        assert {key_slot(given)} == {key_slot(key) for key in touched}
+    assert sum(map(len, commands.values())) > 200

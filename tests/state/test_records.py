@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingua_scheduler.errors import InvalidDemand, InvalidNode
-from lingua_scheduler.state.keys import IDENTIFIER
+from lingua_scheduler.state.keys import IDENTIFIER, Cells
 from lingua_scheduler.state.records import (
     LANE,
     Beat,
@@ -35,7 +35,8 @@ pytestmark = pytest.mark.unit
 requests = st.tuples(st.text("ab:-", max_size=3), st.text("ab:-", max_size=3))
 
 PLACEMENT = [b"job-1", 2, b"n1", b"c0", b"i1", 1, 31_000]
-PLACED = Placement("job-1", 2, "n1", "c0", "i1", context_reset=True, ends_at_ms=31_000)
+PLACED = Placement("job-1", 2, "n1", "c0", "i1", True, 31_000, "c7")  # noqa: FBT003
+HOME = Cells("records", 8).all[7]
 
 
 # Requests.
@@ -45,6 +46,7 @@ def test_a_job_is_packed_under_the_names_the_scripts_read() -> None:
     names = {
         "session": "s", "index": 3, "lane": "en", "demand": "zh>en||||||", "turn": "t",
         "is_slice": True, "closes_turn": True, "preferred": "n", "unwanted_from": 1, "audio": True,
+        "fence": 2, "top": 4, "heard": 41, "heard_ms": 900,
     }  # fmt: skip
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(JobSpec(**names))) == names
 
@@ -166,14 +168,14 @@ def test_any_reason_survives_the_head_of_an_entry(text: str) -> None:
 @pytest.mark.parametrize("moved", [0, 1])
 def test_a_placement_is_read(moved: int) -> None:
     raw = [*PLACEMENT[:5], moved, 31_000]
-    assert read_placement(raw) == PLACED._replace(context_reset=bool(moved))
+    assert read_placement(raw, HOME) == PLACED._replace(context_reset=bool(moved))
 
 
 def test_placements_are_read_in_order() -> None:
     other = [b"job-2", 1, b"n2", b"c1", b"", 0, 5]
-    placed = read_placements([PLACEMENT, other])
-    assert placed == (PLACED, Placement("job-2", 1, "n2", "c1", "", False, 5))  # noqa: FBT003
-    assert read_placements([]) == ()
+    placed = read_placements([PLACEMENT, other], HOME)
+    assert placed == (PLACED, Placement("job-2", 1, "n2", "c1", "", False, 5, "c7"))  # noqa: FBT003
+    assert read_placements([], HOME) == ()
 
 
 def test_slots_of_other_cells_are_read() -> None:

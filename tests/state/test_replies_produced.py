@@ -144,7 +144,7 @@ async def opened(s: Scene) -> Reply:
 
 async def resumed(s: Scene) -> Reply:
     await s.session()
-    return (await s.store.session_open(s.cell, "s", "other"))[0]
+    return (await s.store.session_open(s.cell, "s", "i"))[0]
 
 
 async def reserve(s: Scene) -> Reserved:

@@ -17,6 +17,7 @@ from jobs.deployment import deployed
 from lingua_scheduler.errors import StoreRejected, StoreUnavailable
 from lingua_scheduler.state.cluster import key_slot
 from lingua_scheduler.state.policy import FleetPolicy
+from lingua_scheduler.state.records import Claim
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.script import Script
 from servers import Cluster, Server, start_cluster, until
@@ -266,6 +267,11 @@ def calls_of_all_kinds(speaker: Speaker, held: Placement) -> list[Coroutine[Any,
         d.dispatcher.close_session(home, speaker.session, "client"),
         d.dispatcher.node_lost(held.node, "conn-b1"),
         d.store.session_open(home, "another", "i1"),
+        d.store.session_note(home, speaker.session, 1, {"about": "it"}),
+        d.store.session_resume(
+            home, speaker.session, "i2", tenant="", lease_ms=1000, claim=Claim("t", "", 0)
+        ),
+        d.store.job_fetch(home, held.job, held.attempt, held.node),
         d.store.outbox_read(home, speaker.session),
         d.beat(held.node),
         d.sweep(),

@@ -258,7 +258,7 @@ def test_a_script_without_a_head_is_not_loaded(tmp_path: Path) -> None:
 def test_every_file_is_a_script_and_includes_are_not() -> None:
     assert set(load_scripts()) == {file.stem for file in LUA.glob("*.lua")}
     assert "cell" not in load_scripts()
-    assert len(load_scripts()) >= 28
+    assert len(load_scripts()) >= 31
 
 
 def test_scripts_are_loaded_once() -> None:

@@ -27,6 +27,14 @@ runners = pytest.mark.parametrize("runner", [asyncio.run, uvloop.run], ids=["asy
 
 ECHO = Script.of("echo", "return {KEYS[1], ARGV[1]}")
 ADD = Script.of("add", "return redis.call('INCRBY', KEYS[1], ARGV[1])")
+PUSH_TWICE = Script.of(
+    "push_twice",
+    "redis.call('RPUSH', KEYS[1], 'a') return redis.call('RPUSH', KEYS[1], 'b')",
+)
+# The first write needs no memory, the second does.
+POP_AND_PUSH = Script.of(
+    "pop_and_push", "redis.call('LPOP', KEYS[1]) return redis.call('RPUSH', KEYS[1], 'b')"
+)
 FAIL = Script.of("fail", "return redis.call('LPUSH', KEYS[1])")
 
 BOUND_S = 15.0
@@ -398,3 +406,73 @@ def test_close_while_reconnecting_leaves_nothing_running(tmp_path: Path) -> None
 
 def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_each_return_of_a_lost_server_is_a_new_generation_before_any_call_succeeds(
+    tmp_path: Path,
+) -> None:
+    async def scenario(server: Server) -> None:
+        async with opened(server.address) as connection:
+            await until_it_answers(connection)
+            assert connection.generation == 0
+            for returns in range(1, 4):
+                server.kill()
+                await connection._steady.link.lost.wait()
+                assert connection.generation == returns - 1
+                server.start()
+                await until_it_answers(connection)
+                assert connection.generation == returns
+
+    with start_server(tmp_path) as server:
+        asyncio.run(scenario(server))
+
+
+def test_a_server_that_hung_until_its_connection_was_given_up_is_a_new_generation(
+    tmp_path: Path,
+) -> None:
+    async def scenario(server: Server) -> None:
+        async with opened(server.address, call_timeout_ms=100) as connection:
+            server.pause()
+            with pytest.raises(OutcomeUnknown):
+                await connection.command(0, "PING")
+            server.resume()
+            await until_it_answers(connection)
+            assert connection.generation >= 1  # a busy machine may lose it once more
+
+    with start_server(tmp_path) as server:
+        asyncio.run(scenario(server))
+
+
+@pytest.mark.parametrize(
+    ("setting", "reply"), [("min-replicas-to-write", "NOREPLICAS"), ("maxmemory", "OOM")]
+)
+def test_a_server_that_takes_no_writes_is_unavailable_and_has_run_nothing(
+    setting: str, reply: str, tmp_path: Path
+) -> None:
+    async def scenario(server: Server) -> None:
+        async with opened(server.address) as connection:
+            await connection.command(0, "RPUSH", "list", "first")
+            server.ask("CONFIG", "SET", setting, 1)
+            for _ in range(2):  # by its text, then by its hash
+                with pytest.raises(StoreUnavailable, match=reply) as caught:
+                    await connection.run(PUSH_TWICE, 0, ("list",), ())
+                assert not isinstance(caught.value, OutcomeUnknown)
+            assert await connection.command(0, "LRANGE", "list", 0, -1) == [b"first"]
+            server.ask("CONFIG", "SET", setting, 0)
+            assert await connection.run(PUSH_TWICE, 0, ("list",), ()) == 3
+
+    with start_server(tmp_path) as server:
+        asyncio.run(scenario(server))
+
+
+def test_a_script_that_has_written_runs_to_its_end_on_a_server_that_is_full(
+    tmp_path: Path,
+) -> None:
+    async def scenario(server: Server) -> None:
+        async with opened(server.address) as connection:
+            await connection.command(0, "RPUSH", "list", "first")
+            server.ask("CONFIG", "SET", "maxmemory", 1)
+            assert await connection.run(POP_AND_PUSH, 0, ("list",), ()) == 1
+
+    with start_server(tmp_path) as server:
+        asyncio.run(scenario(server))

@@ -79,7 +79,7 @@ class Fleet:
 
         async def open_one(number: int) -> None:
             session = f"{prefix}-{number:03}"
-            reply, epoch = await self.store.session_open(
+            reply, epoch, _ = await self.store.session_open(
                 self.cell, session, "bench", lease_ms=AN_HOUR_MS
             )
             require(reply is Reply.OPENED, f"opening a session gave {reply.name}")

@@ -1,4 +1,4 @@
-"""`lingua bench`: measures placement, or the whole live path, on this machine and by itself.
+"""`lingua bench`: measures placement or the live path, or does harm to it, on this machine.
 
 Touches no deployment and reads no settings. The tables are for people; `--json` prints one object
 per measurement and, on the last line, the numbers to quote. Progress goes to stderr.
@@ -9,12 +9,16 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 import uvloop
 
 from lingua_scheduler.bench import live_report
+from lingua_scheduler.bench.chaos import report as chaos_report
+from lingua_scheduler.bench.chaos import scenarios
+from lingua_scheduler.bench.chaos.run import play_all
 from lingua_scheduler.bench.fleet import Shape
 from lingua_scheduler.bench.live import FULL, QUICK, measure_live
 from lingua_scheduler.bench.placement import Plan, measure
@@ -63,6 +67,27 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     live.add_argument("--quick", action="store_true", help="less exact, in under 50 s")
     live.add_argument("--json", action="store_true", help="print JSON, one object a line")
     live.set_defaults(run=run_live)
+    add_chaos(benches)
+
+
+def add_chaos(benches: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `lingua bench chaos`."""
+    chaos = benches.add_parser(
+        "chaos", help="kill, freeze and cut off everything under load; check what came of it"
+    )
+    how_much = chaos.add_mutually_exclusive_group()
+    how_much.add_argument("--quick", action="store_true", help="one mixed run, in under 50 s")
+    how_much.add_argument(
+        "--long", action="store_true", help="everything in full size; about an hour"
+    )
+    how_much.add_argument(
+        "--only", type=runs, metavar="NAME[:SIZE],...",
+        help=f"these alone, in size quick, ci or full; names: {', '.join(scenarios.FULL)}",
+    )  # fmt: skip
+    chaos.add_argument("--seed", type=int, default=1, help="other faults at other moments")
+    chaos.add_argument("--keep", type=Path, metavar="DIR", help="keep histories and logs here")
+    chaos.add_argument("--json", action="store_true", help="print JSON, one object a line")
+    chaos.set_defaults(run=run_chaos)
 
 
 def run_placement(args: argparse.Namespace) -> int:
@@ -272,6 +297,53 @@ def paced_table(report: LiveReport) -> str:
             for row in report.paced
         ],
     )
+
+
+def run_chaos(args: argparse.Namespace) -> int:
+    """Play scenarios and print what was found; 1 if a run is void or shows what none may."""
+    small = scenarios.QUICK if args.quick else scenarios.CHAOS
+    selection = args.only or (scenarios.LONG if args.long else small)
+    progress = Progress(sys.stderr)
+    try:
+        played = uvloop.run(play_all(selection, progress.tell, seed=args.seed, keep=args.keep))
+    finally:
+        progress.end()
+    print(chaos_json_lines(played) if args.json else chaos_page(played))
+    return 1 if any(run.problems for run in played) else 0
+
+
+def chaos_json_lines(played: Sequence[chaos_report.Run]) -> str:
+    """Return one object per run, then the numbers to quote."""
+    objects = [chaos_report.as_json_object(run) for run in played]
+    objects.append(chaos_report.summary(played))
+    return "\n".join(msgspec.json.encode(found).decode() for found in objects)
+
+
+def chaos_page(played: Sequence[chaos_report.Run]) -> str:
+    """Return what a person reads."""
+    return "\n".join(
+        [
+            "Real processes, real faults; histories of clients and nodes compared afterwards.",
+            "",
+            render_table(chaos_report.HEADS, [chaos_report.row(run) for run in played]),
+            "",
+            "stale: results of lost attempts that were rejected. adopted: letters of dead",
+            "instances applied by others. p99: of what was under way when something was done.",
+            *(line for run in played for line in chaos_report.notes(run)),
+        ]
+    )
+
+
+def runs(text: str) -> scenarios.Selection:
+    """Read `store,instances:full` into scenarios and their sizes."""
+    found: list[tuple[str, scenarios.Size]] = []
+    for part in text.split(","):
+        name, _, size = part.partition(":")
+        wanted = next((known for known in scenarios.SIZES if known == (size or "quick")), None)
+        if name not in scenarios.FULL or wanted is None:
+            raise argparse.ArgumentTypeError(f"not a scenario, or not a size of one: {part!r}")
+        found.append((name, wanted))
+    return tuple(found)
 
 
 class Progress:

@@ -1,6 +1,6 @@
-"""`lingua config print | check`: what the settings are and whether they can be used.
+"""`lingua config print | check | acl`: the settings, whether they can be used, what they need.
 
-Neither starts or contacts anything. Passwords are masked in both.
+None of them starts or contacts anything. Passwords are masked in all.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from lingua_scheduler.config import (
     ssl_context,
     to_toml,
 )
+from lingua_scheduler.state.acl import acl_line
 
 if TYPE_CHECKING:
     import argparse
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `lingua config` and its two actions."""
+    """Add `lingua config` and its actions."""
     parser = subparsers.add_parser("config", help="show or check the settings")
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     show = actions.add_parser("print", help="print all settings as TOML, passwords masked")
@@ -31,6 +32,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     show.set_defaults(run=run_print)
     check = actions.add_parser("check", help="check the settings and say where they come from")
     check.set_defaults(run=run_check)
+    acl = actions.add_parser("acl", help="print what makes the store's user with least privilege")
+    acl.add_argument("--user", default="lingua", help="its name (default: lingua)")
+    acl.set_defaults(run=run_acl)
 
 
 def run_print(args: argparse.Namespace) -> int:
@@ -52,4 +56,11 @@ def run_check(args: argparse.Namespace) -> int:
     print("ok")
     print(f"file: {settings_file(args.config, os.environ) or 'none'}")
     print(f"environment: {', '.join(setting_variables(os.environ)) or 'none'}")
+    return 0
+
+
+def run_acl(args: argparse.Namespace) -> int:
+    """Print the line for the configured key prefix; the operator puts the password in."""
+    settings = load_settings(args.config, os.environ)
+    print(acl_line(settings.redis.key_prefix, args.user))
     return 0

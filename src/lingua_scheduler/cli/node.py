@@ -38,7 +38,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.set_defaults(run=run_nodes)
     add = parser.add_argument
     add("--simulate", action="store_true", help="pretend to translate (the only kind yet)")
-    add("--url", default=DEFAULT_URL, help=f"the scheduler (default: {DEFAULT_URL})")
+    add("--url", action="append", dest="urls", metavar="URL",
+        help="the scheduler; several times: its instances, the next is tried when one is lost "
+        f"(default: {DEFAULT_URL})")  # fmt: skip
     add("--node-id", metavar="ID", help="its name (default: from the host's name)")
     languages = parser.add_mutually_exclusive_group()
     languages.add_argument(
@@ -91,7 +93,7 @@ class Fleet:
     """The nodes of one command, and what it prints of them."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self._url = args.url
+        self._urls = _urls_of(args, 0)
         base = args.node_id or default_node_id()
         names = [base] if args.count == 1 else [f"{base}-{n}" for n in range(1, args.count + 1)]
         build = _old_node if args.old_protocol else _node
@@ -102,8 +104,8 @@ class Fleet:
         }
         # Asked to stop once already.
         self._is_stopping = False
-        # What a node was last told, so that a scheduler that is away is told once.
-        self._told: dict[str, str] = {}
+        # What was said of a node since it was registered: a scheduler that is away is told once.
+        self._told: dict[str, set[str]] = {name: set() for name in names}
 
     async def serve(self) -> int:
         """Serve with all nodes; return the exit code."""
@@ -111,7 +113,8 @@ class Fleet:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._take_signal)
         began = monotonic()
-        _say(f"connecting to {self._url} with {len(self._nodes)} simulated node(s)")
+        where = ", ".join(self._urls)
+        _say(f"connecting to {where} with {len(self._nodes)} simulated node(s)")
         served = [self._serve_one(name) for name in self._nodes]
         are_refused = await asyncio.gather(*served)
         self._print_summary(monotonic() - began)
@@ -138,13 +141,14 @@ class Fleet:
 
     def _watching(self, name: str) -> Callable[[str, str], None]:
         def watch(word: str, detail: str) -> None:
-            # Trying again and again is one piece of news.
-            if word in {"connecting", "draining"} or self._told.get(name) == word + detail:
-                return
-            self._told[name] = word + detail
-            _say(
-                f"{name}: {word} {detail}" if word == "registered" else f"{name}: {word}: {detail}"
-            )
+            told = self._told[name]
+            if word == "registered":
+                told.clear()
+                _say(f"{name}: {word} {detail}")
+            elif word not in {"connecting", "draining"} and word + detail not in told:
+                # Trying again and again is one piece of news.
+                told.add(word + detail)
+                _say(f"{name}: {word}: {detail}")
 
         return watch
 
@@ -161,7 +165,7 @@ def _node(
     args: argparse.Namespace, name: str, number: int, watch: Callable[[str, str], None]
 ) -> Node:
     node = Node(
-        args.url,
+        _urls_of(args, number),
         node_id=name,
         pairs=args.pairs,
         max_jobs=args.max_jobs,
@@ -178,12 +182,19 @@ def _old_node(
     args: argparse.Namespace, name: str, number: int, watch: Callable[[str, str], None]
 ) -> OldNode:
     return OldNode(
-        args.url,
+        _urls_of(args, number),
         node_id=name,
         pairs=args.pairs,
         simulation=_simulation(args, number),
         watch=watch,
     )
+
+
+def _urls_of(args: argparse.Namespace, number: int) -> list[str]:
+    """Return the addresses in one node's order: each node begins elsewhere, so that they spread."""
+    urls = args.urls or [DEFAULT_URL]
+    first = number % len(urls)
+    return [*urls[first:], *urls[:first]]
 
 
 def _simulation(args: argparse.Namespace, number: int) -> Simulation:

@@ -307,6 +307,24 @@ class Sessions(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ] = 1000
 
 
+class Instances(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How instances that share a store know each other."""
+
+    silence_ms: Annotated[
+        int,
+        _ms(500, MINUTE_MS, "How long an instance may be silent before others take over from it."),
+    ] = 5000
+    deliveries_max: Annotated[
+        int, _int(1, 100, "How often a letter between instances is tried before it is put aside.")
+    ] = 5
+    letters_max: Annotated[
+        int, _int(100, 10_000_000, "About how many letters one instance's inbox may hold.")
+    ] = 10_000
+    url: Annotated[str, _text("Where others may reach this instance; only shown to operators.")] = (
+        ""
+    )
+
+
 class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A tenant that needs other placement than the default."""
 
@@ -360,6 +378,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     nodes: Nodes = Nodes()
     models: Models = Models()
     sessions: Sessions = Sessions()
+    instances: Instances = Instances()
     segmentation: Segmentation = Segmentation()
     rooms: Rooms = Rooms()
     tenants: Annotated[tuple[Tenant, ...], _text("Tenants that need other placement.")] = ()

@@ -308,7 +308,7 @@ class Pages:
     async def pair(self, call: Call) -> answers.PairingAnswer:
         """Issue a code that lets one session use a node."""
         node = await self._own_node(call)
-        code = self._instance.pairing.issue(node.id)
+        code = await self._instance.pairing.issue(node.id)
         self._instance.log("node.pairing_issued", node=node.id)
         return answers.PairingAnswer(id=node.id, code=code, expires_in_s=VALID_MS // 1000)
 

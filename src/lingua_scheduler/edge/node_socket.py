@@ -171,6 +171,7 @@ class Working:
         self._socket = socket
         self._node = node
         self._board = socket.instance.board
+        self._workshop = socket.instance.workshop
 
     def text(self, data: bytes) -> None:
         """Take a JSON message."""
@@ -202,18 +203,18 @@ class Working:
             self._socket.errors = 0
 
     def _result(self, result: m.JobResult) -> None:
-        self._socket.instance.tasks.start(self._board.report(self._node, result))
+        self._socket.instance.tasks.start(self._workshop.report(self._node, result))
 
     def _ack(self, ack: m.JobAck) -> None:
         self._node.acks = True
-        self._board.accepted(self._node, ack.job_id, ack.attempt_id, running=False)
+        self._workshop.accepted(self._node, ack.job_id, ack.attempt_id, running=False)
 
     def _started(self, started: m.JobStarted) -> None:
         self._node.acks = True
-        self._board.accepted(self._node, started.job_id, started.attempt_id, running=True)
+        self._workshop.accepted(self._node, started.job_id, started.attempt_id, running=True)
 
     def _partial(self, partial: m.NodeAsrPartial) -> None:
-        self._board.heard(self._node, partial)
+        self._workshop.heard(self._node, partial)
 
     def _beat(self, beat: m.NodeHeartbeat) -> None:
         self._socket.instance.tasks.start(self._take_beat(beat))

@@ -73,7 +73,7 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
     log = EventLog("scheduler")
     async with open_connection(settings) as connection:
         instance = Instance(settings, connection, log)
-        await instance.forget_former()
+        await instance.open()
         loops = asyncio.create_task(instance.run())
         runner = web.AppRunner(http_app(instance, Door(settings)), access_log=None)
         await runner.setup()
@@ -86,6 +86,7 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
             loops.cancel()
             await asyncio.gather(loops, return_exceptions=True)
             await instance.tasks.end()
+            await instance.neighbours.leave()
 
 
 async def _listen(settings: Settings, instance: Instance, runner: web.AppRunner) -> Front:

@@ -7,7 +7,7 @@ Messages are decoded here, once; behind this file only typed messages travel.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from lingua_scheduler.edge.counting import counters
 from lingua_scheduler.edge.waiting import Waiting
@@ -19,6 +19,7 @@ from lingua_scheduler.errors import (
 )
 from lingua_scheduler.languages import AUTO, language
 from lingua_scheduler.live.pairing import InvalidPairingCode
+from lingua_scheduler.live.reception import ResumeRefused
 from lingua_scheduler.messages import from_client as m
 from lingua_scheduler.messages.codec import CLIENT_MESSAGES, form_of
 from lingua_scheduler.messages.codes import CloseCode, ErrorCode
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.edge.door import Door
     from lingua_scheduler.edge.wire import Wire
     from lingua_scheduler.live.instance import Instance
+    from lingua_scheduler.live.reception import Back
     from lingua_scheduler.live.session import LiveSession
     from lingua_scheduler.messages.to_client import ToClient
     from lingua_scheduler.tokens import ClientGrant
@@ -123,18 +125,18 @@ class Handshake:
 
     def _first(self, message: m.ClientMessage) -> None:
         socket = self._socket
-        if isinstance(message, m.SessionResume):
-            rejected = ResumeRejected(session_id=message.session_id, reason="unknown_session")
-            socket.send(rejected)
-        elif not isinstance(message, m.SessionInit):
+        if not isinstance(message, m.SessionInit | m.SessionResume):
             socket.refuse(ErrorCode.INVALID_SESSION, "the first message must be session_init")
         elif socket.instance.draining:
             socket.close(CloseCode.GOING_AWAY, "the instance stops")
         else:
             self._timer.cancel()
-            opening = Opening(socket)
-            socket.wire.receiver = opening
-            socket.instance.tasks.start(opening.open(message))
+            if isinstance(message, m.SessionResume):
+                resuming = socket.wire.receiver = Resuming(socket)
+                socket.instance.tasks.start(resuming.see_through(resuming.resume(message)))
+            else:
+                opening = socket.wire.receiver = Opening(socket)
+                socket.instance.tasks.start(opening.see_through(opening.open(message)))
 
     def _too_late(self) -> None:
         self._socket.close(CloseCode.HANDSHAKE_TIMEOUT, "no session_init in time")
@@ -149,36 +151,39 @@ class Opening(Waiting):
 
     async def open(self, init: m.SessionInit) -> None:
         """Open the session and go on with what came early, or go back to the handshake."""
-        await self.see_through(self._open(init))
-
-    async def _open(self, init: m.SessionInit) -> None:
         socket = self._socket
-        session = await self._try(init)
-        if session is None:
-            if not self.is_lost and socket.wire.is_open:
-                socket.wire.receiver = Handshake(socket)
-                self.go_on()
-            return
-        unserved = await socket.instance.unserved(session.profile)
-        if self.is_lost:
-            socket.instance.session_lost(session)
-            return
         if init.audio_format or init.tgt_langs or init.sample_rate:
             socket.speaks_additions = True
         if init.ui_events is not None:
             socket.wants_events = init.ui_events
+        found = await self._try(init)
+        if found is None:
+            self.go_back()
+            return
+        session, token = found
+        unserved = await socket.instance.reception.unserved(session.profile)
+        if self.is_lost:
+            socket.instance.reception.lost(session, socket)
+            return
         socket.errors = 0
         socket.wire.receiver = Talking(socket, session)
-        socket.send(ack_of(socket, session, init, unserved))
+        socket.send(ack_of(socket, session, init, Told(token, unserved)))
         self.go_on()
 
-    async def _try(self, init: m.SessionInit) -> LiveSession | None:
+    def go_back(self) -> None:
+        """Wait for another first message."""
+        socket = self._socket
+        if not self.is_lost and socket.wire.is_open:
+            socket.wire.receiver = Handshake(socket)
+            self.go_on()
+
+    async def _try(self, init: m.SessionInit) -> tuple[LiveSession, str] | None:
         socket, retry = self._socket, self._socket.instance.settings.jobs.retry_after_ms
         try:
             grant = socket.grant = socket.door.client(init.token or socket.bearer)
             allow(grant, init)
             tenant = grant.tenant if grant is not None else ""
-            return await socket.instance.open_session(init, socket, tenant=tenant)
+            return await socket.instance.reception.open(init, socket, tenant=tenant)
         except InvalidToken as problem:
             socket.refuse(ErrorCode.UNAUTHORIZED, str(problem))
             socket.close(CloseCode.UNAUTHORIZED, "a valid token is needed")
@@ -189,6 +194,50 @@ class Opening(Waiting):
             socket.refuse(ErrorCode.INVALID_PAIRING_CODE, str(problem))
         except InvalidLanguage as problem:
             socket.refuse(ErrorCode.UNSUPPORTED_LANGUAGE, str(problem))
+        except InvalidInput as problem:
+            socket.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
+        except StoreUnavailable:
+            code = ErrorCode.SCHEDULER_DEPENDENCY_DOWN
+            socket.refuse(code, code.hint, retry_after_ms=retry)
+        return None
+
+
+class Resuming(Opening):
+    """The store is asked whether a session goes on here."""
+
+    async def resume(self, ask: m.SessionResume) -> None:
+        """Go on with a session and with what came early, or go back to the handshake."""
+        socket = self._socket
+        # Who comes back was given a token: it knows the additions.
+        socket.speaks_additions = True
+        back = await self._try_resume(ask)
+        if back is None:
+            self.go_back()
+            return
+        session = back.session
+        socket.errors = 0
+        try:
+            is_back = not self.is_lost and await socket.instance.reception.attach(back, socket)
+        except StoreUnavailable:
+            is_back = False
+        if is_back and not self.is_lost:
+            socket.wire.receiver = Talking(socket, session)
+            self.go_on()
+            return
+        socket.instance.reception.away(session, socket)
+        socket.close(CloseCode.TRY_AGAIN_LATER, "the session could not be read; come back")
+
+    async def _try_resume(self, ask: m.SessionResume) -> Back | None:
+        socket, retry = self._socket, self._socket.instance.settings.jobs.retry_after_ms
+        try:
+            grant = socket.grant = socket.door.client(ask.token or socket.bearer)
+            tenant = grant.tenant if grant is not None else ""
+            return await socket.instance.reception.resume(ask, socket, tenant=tenant)
+        except ResumeRefused as problem:
+            socket.send(ResumeRejected(session_id=ask.session_id, reason=problem.reason))
+        except InvalidToken as problem:
+            socket.refuse(ErrorCode.UNAUTHORIZED, str(problem))
+            socket.close(CloseCode.UNAUTHORIZED, "a valid token is needed")
         except InvalidInput as problem:
             socket.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
         except StoreUnavailable:
@@ -223,7 +272,7 @@ class Talking:
 
     def lost(self) -> None:
         """The client went away."""
-        self._socket.instance.session_lost(self._session)
+        self._socket.instance.reception.lost(self._session, self._socket)
 
     def _handle(self, message: m.ClientMessage) -> None:
         # What has no session id of its own (rooms, signalling) is about this connection's.
@@ -267,7 +316,11 @@ class Talking:
     def _utterance(self, message: m.Utterance) -> None:
         allow_speech(self._socket.grant)
         allow_languages(self._socket.grant, message.src_lang, message.tgt_lang)
-        self._session.utterance(message)
+        self._session.admission.utterance(message)
+
+    def _confirmed(self, ack: m.OutcomeAck) -> None:
+        if ack.epoch == self._session.epoch:
+            self._session.deliverer.confirmed(ack.seq)
 
     def _heartbeat(self, beat: m.ClientHeartbeat) -> None:
         now = self._socket.instance.clock.wall_ms()
@@ -315,7 +368,7 @@ class Talking:
 
     async def _finish(self) -> None:
         socket, session = self._socket, self._session
-        coverage = await socket.instance.end_session(session, "closed")
+        coverage = await socket.instance.reception.end(session, "closed")
         socket.send(
             SessionCloseAck(
                 session_id=session.id, coverage=coverage if socket.speaks_additions else None
@@ -327,6 +380,7 @@ class Talking:
     HANDLERS: ClassVar[dict[type, Callable[[Talking, Any], None]]] = {
         m.AudioChunk: _audio,
         m.Utterance: _utterance,
+        m.OutcomeAck: _confirmed,
         m.ClientHeartbeat: _heartbeat,
         m.SessionClose: _close,
         m.SessionUpdate: _update,
@@ -363,6 +417,13 @@ class Ended:
     def lost(self) -> None:
         """The client went away; what it said is still finished."""
         self._session.detach()
+
+
+class Told(NamedTuple):
+    """What the answer to `session_init` says besides."""
+
+    token: str
+    unserved: tuple[str, ...]
 
 
 class Forbidden(Exception):
@@ -402,10 +463,11 @@ def allow_languages(grant: ClientGrant | None, *codes: str | None) -> None:
 
 
 def ack_of(
-    socket: SessionSocket, session: LiveSession, init: m.SessionInit, unserved: tuple[str, ...]
+    socket: SessionSocket, session: LiveSession, init: m.SessionInit, told: Told
 ) -> SessionInitAck:
     """Return the answer to `session_init`: old clients are told what they were always told."""
-    audio, news = session.profile.audio, socket.speaks_additions
+    audio, news, unserved = session.profile.audio, socket.speaks_additions, told.unserved
+    resume_ms = socket.instance.settings.sessions.resume_ms
     message = "session created"
     if unserved:
         message = f"session created; no node serves {', '.join(unserved)} now"
@@ -415,5 +477,6 @@ def ack_of(
         use_binary_frame=bool(init.audio_format), negotiated_codec=audio.name,
         negotiated_audio_format=audio.name, negotiated_sample_rate=audio.sample_rate,
         negotiated_channel_count=1, epoch=session.epoch if news else None,
+        resume_token=told.token or None, resume_ms=resume_ms if told.token else None,
         unserved_langs=unserved or None if news else None,
     )  # fmt: skip

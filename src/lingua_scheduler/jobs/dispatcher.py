@@ -146,10 +146,12 @@ class Dispatcher:
         return answer, work
 
     async def close_session(
-        self, home: Cell, session: str, reason: str, *, lapse_only: bool = False
+        self, home: Cell, session: str, reason: str, *, lapse_only: bool = False, fence: int = 0
     ) -> tuple[Settled, Work]:
         """Close a session and end what it left."""
-        answer, told = await self._store.session_close(home, session, reason, lapse_only=lapse_only)
+        answer, told = await self._store.session_close(
+            home, session, reason, lapse_only=lapse_only, fence=fence
+        )
         work = await self._follow(home, answer.effects)
         work.stop.extend(entry for entry in told if entry.node)
         return answer, work
@@ -204,6 +206,24 @@ class Dispatcher:
         cell = self._cells.of_node(node)
         answer = await self._store.node_offline(cell, node, conn)
         return answer, await self.move_leases(node, answer.lost, "node_lost")
+
+    async def instance_lost(self, instance: str, *, keep_ms: int = 0) -> Work:
+        """An instance is gone: the leases of its nodes that are nowhere else move on.
+
+        With `keep_ms` they have so long to come back with their jobs.
+        """
+        work = Work()
+        for cell in self._cells.all:
+            after = ""
+            while rows := await self._store.cell_nodes(cell, after):
+                for row in rows:
+                    if row.instance == instance and row.status != "offline":
+                        answer = await self._store.node_offline(
+                            cell, row.node, instance=instance, keep_ms=keep_ms
+                        )
+                        work.merge(await self.move_leases(row.node, answer.lost, "node_lost"))
+                after = rows[-1].node
+        return work
 
     async def move_leases(self, node: str, leases: Sequence[Lease], reason: str) -> Work:
         """Fail over every lease of a node; a lease whose job has gone on is only given back."""

@@ -10,6 +10,7 @@ claimant died; each action checks again inside its script, so acting twice is ha
     m|node                             a mark of an unavailable service that ends
     l|node|job|attempt|home            a slot held for a job of another cell, expired
     r|cell|node|job|attempt            a slot in another cell to be given back
+    room|code                          a look at a room: members that are gone, idleness
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from lingua_scheduler.jobs.dispatcher import Work, gather_work
 from lingua_scheduler.state.records import ForeignSlot, Lease
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from lingua_scheduler.jobs.dispatcher import Dispatcher
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.store import Store
@@ -29,6 +32,9 @@ TIMERS_MAX = 256
 
 class Sweeper:
     """Claims the due timers of a cell and acts on each."""
+
+    # Set by the instance: what a room's timer does.
+    on_room: Callable[[str], Awaitable[None]]
 
     def __init__(self, store: Store, dispatcher: Dispatcher) -> None:
         self._store = store
@@ -41,6 +47,7 @@ class Sweeper:
             "m": self._marks,
             "l": self._lapsed_slot,
             "r": self._foreign_slot,
+            "room": self._room,
         }
 
     async def sweep(self, cell: Cell) -> Work:
@@ -84,6 +91,10 @@ class Sweeper:
         work = Work()
         work.take(answer.effects)
         return work
+
+    async def _room(self, _: Cell, parts: list[str]) -> Work:
+        await self.on_room(parts[0])
+        return Work()
 
     async def _foreign_slot(self, cell: Cell, parts: list[str]) -> Work:
         other, node, job, attempt = parts

@@ -19,8 +19,9 @@ from lingua_scheduler.state.records import JobSpec, job_id_of, request_scope
 
 if TYPE_CHECKING:
     from lingua_scheduler.config import Segmentation
+    from lingua_scheduler.live.admission import Piece
     from lingua_scheduler.live.profile import Target
-    from lingua_scheduler.live.session import LiveSession, Piece
+    from lingua_scheduler.live.session import LiveSession
 
 
 def job_of(
@@ -39,7 +40,8 @@ def job_of(
         session=session.id, index=piece.index, lane=target.lane,
         demand=profile.demand_of(target.language), turn=piece.turn if in_turn else "",
         is_slice=piece.is_slice, closes_turn=in_turn and not piece.is_slice,
-        preferred=profile.paired, audio=retain_audio,
+        preferred=profile.paired, audio=retain_audio, fence=session.fence,
+        top=session.admission.top,
     )  # fmt: skip
     two_way = profile.two_way
     assign = JobAssign(
@@ -65,6 +67,15 @@ def job_of(
 def spec_after(spec: JobSpec, known: int) -> JobSpec:
     """Return the spec of a job whose lane never hears of the indices from `known` on before it."""
     return msgspec.structs.replace(spec, unwanted_from=known)
+
+
+def spec_of_owner(
+    spec: JobSpec, fence: int, *, heard: int | None = None, heard_ms: int = 0
+) -> JobSpec:
+    """Return the spec as its session's owner submits it, and what of the audio it completes."""
+    if heard is None:
+        return spec if spec.fence == fence else msgspec.structs.replace(spec, fence=fence)
+    return msgspec.structs.replace(spec, fence=fence, heard=heard, heard_ms=heard_ms)
 
 
 def padding_of(trigger: str, cuts: Segmentation) -> int | None:

@@ -1,38 +1,38 @@
-"""The jobs of one instance: submitted, pushed to nodes, settled, delivered.
+"""The jobs of an instance's own sessions, and the way from the store's decisions to sockets.
 
-`Dispatcher` decides with the store and returns `Work`; here the work is done on sockets. Every
+`Dispatcher` decides with the store and returns `Work`; here the work is sent where it belongs: to
+a node or a session on this instance directly, to one elsewhere by a letter to its instance. Every
 path ends in `perform`, so that whoever caused a placement (a submit, a freed slot, a sweep) needs
-not know where its node or its session is.
+not know where its node or its session is. What nodes here do is `workshop.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from lingua_scheduler.between.letters import Outcomes, Push, Span, Stop
 from lingua_scheduler.errors import StoreUnavailable
-from lingua_scheduler.live.outcome import encode_result, stored, verdict_of
-from lingua_scheduler.messages.shared import NetworkTimings
+from lingua_scheduler.messages.codes import CloseCode
 from lingua_scheduler.state.records import Placement
 from lingua_scheduler.state.reply import UNPLACEABLE, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from lingua_scheduler.between.letters import Letter
+    from lingua_scheduler.between.post import Post
     from lingua_scheduler.jobs.dispatcher import Delivery, Dispatcher, Work
     from lingua_scheduler.live.clock import Clock
     from lingua_scheduler.live.job import LiveJob
     from lingua_scheduler.live.node import LiveNode
-    from lingua_scheduler.live.outcome import Verdict
     from lingua_scheduler.live.session import LiveSession
     from lingua_scheduler.live.tasks import Tasks
-    from lingua_scheduler.messages.from_node import JobResult, NodeAsrPartial
-    from lingua_scheduler.messages.shared import ServiceTimings
+    from lingua_scheduler.live.workshop import Workshop
     from lingua_scheduler.metrics import LiveMetrics
     from lingua_scheduler.state.keys import Cells
-    from lingua_scheduler.state.records import Cancelled, Settled, Submitted
+    from lingua_scheduler.state.records import Cancelled, Submitted
     from lingua_scheduler.state.store import Store
 
 T = TypeVar("T")
@@ -41,11 +41,8 @@ OUTCOMES = ("completed", "completed_no_text", "failed", "expired", "cancelled", 
 # How often a step that met an unreachable store is tried again, and how long at most.
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 1.0
-# A job that ends sooner than this is never marked in the store as accepted or running.
-MARK_AFTER_MS = 500
 # A call to the store that takes longer is counted as slow.
 SLOW_MS = 50
-FREED_NAMES = frozenset({Reply.STALE_ATTEMPT, Reply.NODE_MISMATCH, Reply.JOB_ENDED, Reply.NO_JOB})
 
 
 class Report(Protocol):
@@ -60,16 +57,23 @@ class Report(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What everything on an instance works with: time, counts, tasks, a log."""
+    """What everything on an instance works with: time, counts, tasks, a log, the post."""
 
     clock: Clock
     metrics: LiveMetrics
     tasks: Tasks
     log: Report
+    post: Post
 
 
 class JobBoard:
-    """Every job whose session or node is on this instance."""
+    """The sessions of this instance and their jobs; knows where everybody else is reached."""
+
+    # Set by the instance: what nodes here do, who takes letters that are for ourselves, and who is
+    # told of sessions that went on elsewhere.
+    workshop: Workshop
+    take_letter: Callable[[Letter], None]
+    on_dropped: Callable[[LiveSession], None]
 
     def __init__(
         self,
@@ -87,12 +91,15 @@ class JobBoard:
         self.metrics = means.metrics
         self.tasks = means.tasks
         self.log = means.log
+        self.post = means.post
         # Jobs of local sessions that have no delivered outcome yet.
         self.jobs: dict[str, LiveJob] = {}
         self.nodes: dict[str, LiveNode] = {}
         self.sessions: dict[str, LiveSession] = {}
         # The instance stops: nothing new is admitted, so that what was admitted can be finished.
         self.draining = False
+        # Steps that wait for the store now: while there are any, it cannot be reached.
+        self._waiting_for_store = 0
         # Bound once: finding a labelled counter costs more than counting.
         self.ended = {kind: self.metrics.jobs_total.labels(outcome=kind) for kind in OUTCOMES}
         reserved = self.metrics.reserve_attempt_total
@@ -101,35 +108,25 @@ class JobBoard:
             name: self.metrics.store_call_seconds.labels(script=name)
             for name in ("job_submit", "job_settle")
         }
-        self._stages = {
-            name: self.metrics.stage_seconds.labels(stage=name) for name in ("asr", "nmt", "tts")
-        }
 
     # Admission
 
     async def submit(self, job: LiveJob) -> Submitted:
         """Admit a job; if the store cannot be reached, try again until it can."""
         self.jobs.setdefault(job.id, job)
-        spec, body = job.spec, job.body()
-        audio = job.audio if spec.audio else b""
-        submit = self.dispatcher.submit
+        audio = job.audio if job.spec.audio else b""
+        submit, body = self.dispatcher.submit, job.body()
         try:
-            answer, work = await submit(job.home, job.id, spec, body, audio)
+            answer, work = await submit(job.home, job.id, job.spec, body, audio)
         except StoreUnavailable:
             answer, work = await self.insist(
-                lambda: submit(job.home, job.id, spec, body, audio), job.session.teller.store_lost
+                lambda: submit(job.home, job.id, job.spec, body, audio), job.store_lost
             )
             if answer.reply is Reply.DUPLICATE and answer.node and not answer.outcome:
                 # The lost answer said who has it: nobody else will push it.
-                cell = self.cells.of_node(answer.node).name
-                work.push.append(
-                    Placement(
-                        job.id, answer.attempt, answer.node, cell, self.instance,
-                        context_reset=False, ends_at_ms=0,
-                    )
-                )  # fmt: skip
+                self.tasks.start(self._push_again(job, answer.attempt, answer.node))
         now = self.clock.now_ms()
-        self._note_call("job_submit", now - job.marks.submit)
+        self.note_call("job_submit", now - job.marks.submit)
         self._reserved[answer.placement is not None].inc()
         if answer.placement is not None:
             job.marks.placed = now
@@ -146,15 +143,32 @@ class JobBoard:
         self, step: Callable[[], Awaitable[T]], on_loss: Callable[[], None] | None = None
     ) -> T:
         """Take a step until the store takes it: every step may be repeated."""
-        delay_s = RETRY_FIRST_S
-        while True:
-            try:
-                return await step()
-            except StoreUnavailable:
-                if on_loss is not None:
-                    on_loss()
-                await asyncio.sleep(delay_s)
-                delay_s = min(2 * delay_s, RETRY_MAX_S)
+        delay_s, has_failed = RETRY_FIRST_S, False
+        try:
+            while True:
+                try:
+                    return await step()
+                except StoreUnavailable:
+                    if not has_failed:
+                        has_failed = True
+                        self._waiting_for_store += 1
+                    if on_loss is not None:
+                        on_loss()
+                    await asyncio.sleep(delay_s)
+                    delay_s = min(2 * delay_s, RETRY_MAX_S)
+        finally:
+            self._waiting_for_store -= has_failed
+
+    @property
+    def store_is_there(self) -> bool:
+        """Tell whether nothing waits for the store to come back."""
+        return not self._waiting_for_store
+
+    def note_call(self, script: str, took_ms: float) -> None:
+        """Count how long a call of the usual path took."""
+        self._timed[script].observe(took_ms / 1000)
+        if took_ms > SLOW_MS:
+            self.metrics.slow_path_total.labels(path=script).inc()
 
     def jobs_of(self, session: LiveSession) -> list[LiveJob]:
         """Return the jobs of a session that have no outcome yet, in order."""
@@ -166,14 +180,24 @@ class JobBoard:
         for job in self.jobs_of(session):
             del self.jobs[job.id]
 
+    def dropped(self, session: LiveSession) -> None:
+        """A session is another instance's now: its jobs go on, their outcomes are told there."""
+        if self.sessions.get(session.id) is session:
+            del self.sessions[session.id]
+        self.forget(session)
+        self.on_dropped(session)
+        if session.outlet is not None:
+            session.outlet.close(CloseCode.REPLACED, "the session went on elsewhere")
+        self.metrics.sessions_handed_over_total.inc()
+
     # What scripts ask for
 
     def perform(self, work: Work) -> None:
-        """Do on sockets what a step of the store asks for."""
+        """Do on sockets, here or elsewhere, what a step of the store asks for."""
         for placement in work.push:
             self.push(placement)
         for delivery in work.deliver:
-            self._deliver(delivery)
+            self.deliver(delivery)
         for told in work.stop:
             self._stop(told)
         for reason in work.moved:
@@ -182,15 +206,26 @@ class JobBoard:
                 self.metrics.ack_timeout_total.inc()
 
     def push(self, placement: Placement) -> None:
-        """Send a placed job to its node, or move it on if that cannot be."""
+        """Send a placed job to its node: over its socket, or by way of its instance."""
         job = self.jobs.get(placement.job)
-        node = self.nodes.get(placement.node)
+        is_here = placement.node in self.nodes or placement.instance == self.instance
         if job is None:
-            # Of a session that was another process's: its deadline, or the session's, ends it.
-            self.log("job.unknown", job=placement.job, node=placement.node)
+            if is_here:
+                self.tasks.start(self.workshop.fetch_and_push(placement))
+            else:
+                self.tasks.start(self._send_push(placement))
             return
         if placement.attempt < job.attempt or placement[1:3] == (job.attempt, job.node):
             return  # pushed already, or overtaken by a later attempt
+        self._note_push(job, placement)
+        if not is_here:
+            self.tasks.start(self._send_push(placement, job))
+        elif self.workshop.push(job, placement):
+            job.session.teller.event(job, "DISPATCHED")
+        else:
+            self.tasks.start(self.move(placement, "push_failed"))
+
+    def _note_push(self, job: LiveJob, placement: Placement) -> None:
         now = self.clock.now_ms()
         job.attempt, job.node, job.state = placement.attempt, placement.node, "assigned"
         job.marked, job.pushed_at_ms = "", int(now)
@@ -198,96 +233,101 @@ class JobBoard:
         if not marks.placed:
             marks.placed = now
             self.metrics.queue_wait_seconds.observe((now - marks.cut) / 1000)
-        if node is None or not node.assign(job, placement):
-            self.tasks.start(self._move(job, "push_failed"))
-            return
         marks.push = self.clock.now_ms()
         if not marks.first_push:
             marks.first_push = marks.push
             self.metrics.accept_to_assign_seconds.observe((marks.push - marks.cut) / 1000)
             self.metrics.dispatch_latency_seconds.observe((marks.push - marks.submit) / 1000)
-        job.session.teller.event(job, "DISPATCHED")
 
-    def _deliver(self, delivery: Delivery) -> None:
-        session = self.sessions.get(delivery.session)
-        if session is not None:
-            session.deliver(delivery.epoch, delivery.outcomes)
+    async def _push_again(self, job: LiveJob, attempt: int, node: str) -> None:
+        """Push what the store placed in an answer that never came."""
+        instance = self.instance
+        if node not in self.nodes:
+            instance = await self.insist(lambda: self.host_of(node))
+        self.push(
+            Placement(
+                job.id, attempt, node, self.cells.of_node(node).name, instance,
+                context_reset=False, ends_at_ms=0, home=job.home.name,
+            )
+        )  # fmt: skip
+
+    async def _send_push(self, placement: Placement, job: LiveJob | None = None) -> None:
+        """Ask the instance of a node to push a job; one that has no inbox is gone."""
+        carries = job is not None and not job.spec.audio
+        letter = Push(
+            placement.job, placement.attempt, placement.node, placement.home,
+            placement.context_reset, placement.ends_at_ms,
+            body=job.body() if job is not None and carries else b"",
+            audio=job.audio if job is not None and carries else b"",
+        )  # fmt: skip
+        if not placement.instance:
+            await self.move(placement, "push_failed")
+        elif not await self.insist(lambda: self.post.send(placement.instance, letter)):
+            await self._host_gone(placement)
+        elif job is not None:
+            job.session.teller.event(job, "DISPATCHED")
+
+    async def _host_gone(self, placement: Placement) -> None:
+        """Nobody reads there: what its nodes hold moves, and they get nothing until they beat."""
+        lost = placement.instance
+        self.perform(await self.insist(lambda: self.dispatcher.instance_lost(lost)))
+        await self.move(placement, "push_failed")
+
+    async def move(self, placement: Placement, reason: str) -> None:
+        """Take an attempt from its node; whoever else can takes it."""
+        home = self.cells.named(placement.home)
+        _, work = await self.insist(
+            lambda: self.dispatcher.failover(
+                home, placement.job, placement.attempt, node=placement.node, reason=reason
+            )
+        )
+        self.perform(work)
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Hand outcomes to their session's owner: they are in its outbox already."""
+        if delivery.owner == self.instance:
+            session = self.sessions.get(delivery.session)
+            if session is not None:
+                session.deliver(delivery.epoch, delivery.outcomes)
+        elif delivery.owner:
+            held = (self.workshop.held.get(outcome.job) for outcome in delivery.outcomes)
+            spans = tuple(
+                Span(job.id, job.marks.since_push(job.marks.accepted),
+                     job.marks.since_push(job.marks.result))
+                for job in held
+                if job is not None
+            )  # fmt: skip
+            last = delivery.outcomes[-1].seq
+            self.write(delivery.owner, Outcomes(delivery.session, delivery.epoch, last, spans))
 
     def _stop(self, told: Cancelled) -> None:
+        self.workshop.forget(told.job, told.node)
         node = self.nodes.get(told.node)
         if node is not None:
             node.cancel(told.job, told.attempt, "cancelled")
+        else:
+            self.tasks.start(self._stop_elsewhere(told))
 
-    # What nodes report
+    async def _stop_elsewhere(self, told: Cancelled) -> None:
+        host = await self.host_of(told.node)
+        if host and host != self.instance:
+            self.write(host, Stop(told.job, told.attempt, told.node, "cancelled"))
 
-    async def report(self, node: LiveNode, result: JobResult) -> None:
-        """Settle a job by its node's report, or move it where another node may do better."""
-        job = self.jobs.get(result.job_id)
-        if job is None:
-            self.metrics.results_stale_total.labels(reason="no_job").inc()
-            node.answer(result.job_id, result.attempt_id, "unknown")
-            return
-        now = self.clock.now_ms()
-        verdict = verdict_of(result)
-        if verdict.reason == "MODEL_NOT_AVAILABLE":
-            await self._model_missing(node, result)
-        if verdict.retryable:
-            await self._give_back(node, job, result, verdict.reason)
-            return
-        answer, work = await self._settle(node, job, result, verdict)
-        is_news = answer.reply is Reply.ALREADY and not job.marks.settled
-        if answer.reply is Reply.SETTLED or is_news:
-            self._settled(job, verdict, result, now)
-        elif answer.reply in FREED_NAMES:
-            self.metrics.results_stale_total.labels(reason=answer.reply.name.lower()).inc()
-        node.answer(job.id, result.attempt_id, _status_of(answer.reply))
-        self.perform(work)
-        if is_news or answer.reply is Reply.NO_JOB:
-            # The answer that carried the outcome was lost, or the store forgot the job.
-            await job.session.recover()
+    # Letters
 
-    async def _settle(
-        self, node: LiveNode, job: LiveJob, result: JobResult, verdict: Verdict
-    ) -> tuple[Settled, Work]:
-        payload = b""
-        if verdict.kind == "completed":
-            kept = stored(result, job.assign.trace_id, self._network_of(job, result))
-            payload = encode_result(kept)
-        settle = partial(
-            self.dispatcher.settle, job.home, job.id, result.attempt_id, node.id,
-            kind=verdict.kind, reason=verdict.reason, payload=payload,
-        )  # fmt: skip
-        try:
-            return await settle()
-        except StoreUnavailable:
-            return await self.insist(settle)
+    def write(self, to: str, letter: Letter) -> None:
+        """Write to an instance, if need be to ourselves; a letter that is lost costs time only."""
+        if to == self.instance:
+            self.take_letter(letter)
+        elif to:
+            self.tasks.start(self.post.send(to, letter))
 
-    def _settled(self, job: LiveJob, verdict: Verdict, result: JobResult, at_ms: float) -> None:
-        marks, teller = job.marks, job.session.teller
-        marks.result, marks.settled = at_ms, self.clock.now_ms()
-        self._note_call("job_settle", marks.settled - at_ms)
-        job.state = verdict.kind
-        if verdict.kind == "completed":
-            timings = result.extra.service_timings if result.extra is not None else None
-            marks.take_stages(timings)
-            if timings is not None:
-                self._note_stages(timings)
-            teller.event(job, "ASR_FINAL")
-            teller.event(job, "NMT_DONE")
-        elif verdict.kind == "failed":
-            teller.failed(job, verdict.reason, result.error)
+    async def host_of(self, node: str) -> str:
+        """Return the instance that has a node's socket, '' if there is none."""
+        found: str = await self.store.node_host(self.cells.of_node(node), node)
+        return found
 
-    def _note_call(self, script: str, took_ms: float) -> None:
-        self._timed[script].observe(took_ms / 1000)
-        if took_ms > SLOW_MS:
-            self.metrics.slow_path_total.labels(path=script).inc()
-
-    def _note_stages(self, timings: ServiceTimings) -> None:
-        for name, took_ms in zip(
-            ("asr", "nmt", "tts"), (timings.asr_ms, timings.nmt_ms, timings.tts_ms), strict=True
-        ):
-            if took_ms is not None and took_ms >= 0:
-                self._stages[name].observe(took_ms / 1000)
+    # Slices that old nodes keep
 
     async def end_buffered_slice(self, job: LiveJob) -> None:
         """End a slice whose old node keeps its audio in silence, to make room for what follows."""
@@ -298,116 +338,14 @@ class JobBoard:
                 reason="buffered",
             )
         )  # fmt: skip
+        self.workshop.forget(job.id, job.node)
         self.perform(work)
 
     def buffered_slice(self, session: LiveSession) -> LiveJob | None:
         """Return the oldest slice of a session that a node of the older protocol sits on."""
         for job in self.jobs_of(session):
             node = self.nodes.get(job.node)
-            is_kept = job.spec.is_slice and job.state == "assigned"
-            if is_kept and node is not None and node.is_old:
+            is_kept = job.is_kept or (node is not None and node.is_old)
+            if job.spec.is_slice and job.state == "assigned" and is_kept:
                 return job
         return None
-
-    async def _give_back(
-        self, node: LiveNode, job: LiveJob, result: JobResult, reason: str
-    ) -> None:
-        moved, work = await self.insist(
-            lambda: self.dispatcher.failover(
-                job.home, job.id, result.attempt_id, node=node.id, reason=reason
-            )
-        )
-        if moved.reply in FREED_NAMES:
-            self.metrics.results_stale_total.labels(reason=moved.reply.name.lower()).inc()
-        if reason == "NODE_OVERLOADED":
-            self.metrics.node_overload_reject_total.labels(reason="full").inc()
-        if moved.reply is Reply.SETTLED:
-            job.state = "failed"
-            job.session.teller.failed(job, reason, result.error)
-        node.answer(job.id, result.attempt_id, _status_of(moved.reply))
-        self.perform(work)
-
-    async def _move(self, job: LiveJob, reason: str) -> None:
-        attempt, node = job.attempt, job.node
-        _, work = await self.insist(
-            lambda: self.dispatcher.failover(job.home, job.id, attempt, node=node, reason=reason)
-        )
-        self.perform(work)
-
-    async def _model_missing(self, node: LiveNode, result: JobResult) -> None:
-        details = result.error.details if result.error is not None else None
-        service = ""
-        if isinstance(details, dict):
-            service = str(details.get("service_id") or details.get("model_id") or "")
-        self.metrics.model_na_received_total.inc()
-        if not service:
-            return
-        cell = self.cells.of_node(node.id)
-        answer = await self.insist(lambda: self.store.node_mark(cell, node.id, service[:128]))
-        if answer.reply is Reply.RATE_LIMITED:
-            self.metrics.model_na_rate_limited_total.inc()
-        elif answer.reply is Reply.OK:
-            self.metrics.model_na_marked_total.inc()
-
-    def accepted(self, node: LiveNode, job_id: str, attempt: int, *, running: bool) -> None:
-        """A node has the job, or works on it."""
-        job = self.jobs.get(job_id)
-        if job is None or job.attempt != attempt or job.node != node.id:
-            return
-        if not job.marks.accepted or job.marks.accepted < job.marks.push:
-            job.marks.accepted = self.clock.now_ms()
-            job.session.teller.event(job, "NODE_ACCEPTED")
-        job.state = "processing" if running else "assigned"
-
-    def heard(self, node: LiveNode, report: NodeAsrPartial) -> None:
-        """Pass on what was recognised so far, while the job has no outcome."""
-        job = self.jobs.get(report.job_id)
-        if job is None or job.node != node.id or job.marks.settled:
-            return
-        if report.attempt_id is not None and report.attempt_id != job.attempt:
-            return
-        self.accepted(node, job.id, job.attempt, running=True)
-        job.session.teller.partial(job, report.text, is_final=report.is_final)
-
-    async def node_lost(self, node: LiveNode) -> None:
-        """A node's socket is gone: whatever it held goes to others."""
-        started = self.clock.now_ms()
-        _, work = await self.dispatcher.node_lost(node.id, node.conn)
-        self.perform(work)
-        self.metrics.redispatch_seconds.observe((self.clock.now_ms() - started) / 1000)
-
-    # What the clock asks for
-
-    async def mark_lasting(self) -> None:
-        """Tell the store of jobs that last: acknowledged ones get their whole attempt's time."""
-        limit = self.clock.now_ms() - MARK_AFTER_MS
-        for job in list(self.jobs.values()):
-            if not job.node or job.pushed_at_ms > limit or job.marks.settled:
-                continue
-            state = "DISPATCHED"
-            if job.marks.accepted >= job.marks.push:
-                state = "RUNNING" if job.state == "processing" else "ACCEPTED"
-            if job.marked == state:
-                continue
-            attempt = job.attempt
-            await self.store.job_mark(job.home, job.id, attempt, job.node, state)
-            if job.attempt == attempt:
-                job.marked = state
-
-    def _network_of(self, job: LiveJob, result: JobResult) -> NetworkTimings | None:
-        wall = self.clock.wall_ms()
-
-        def span(start: int | None, end: int) -> int | None:
-            return end - start if start is not None and 0 <= end - start < 3_600_000 else None
-
-        return NetworkTimings(
-            web_to_scheduler_ms=span(job.first_client_ts_ms, job.received_at_ms),
-            scheduler_to_node_ms=max(0, round(job.marks.push - job.marks.cut)),
-            node_to_scheduler_ms=span(result.node_completed_at_ms, wall),
-        )
-
-
-def _status_of(reply: Reply) -> str:
-    if reply in (Reply.SETTLED, Reply.ALREADY):
-        return "accepted"
-    return "moved" if reply not in FREED_NAMES else "stale"

@@ -1,35 +1,42 @@
-"""Rooms on this instance: who is in them, who hears whom, and what they are told.
+"""Rooms, as sessions on this instance see them: what members ask, who hears whom, what is relayed.
 
-The rules are in `session/rooms.py`; here are the messages. A room lives on one instance.
+The rooms are in the store and span instances. Questions (`audience_of`, `listeners_of`) are
+answered at once from what is known here (`room_keeper.py`); asks go to the store one after the
+other (`room_desk.py`); what was said goes into the listeners' outboxes (`hearing.py`).
 """
 
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from lingua_scheduler.errors import InvalidInput
+from lingua_scheduler.between.letters import Relay
+from lingua_scheduler.errors import InvalidInput, StoreUnavailable
+from lingua_scheduler.live.hearing import Heard, Hearing
 from lingua_scheduler.live.profile import Target
+from lingua_scheduler.live.room_desk import RoomDesk
+from lingua_scheduler.live.room_keeper import RoomKeeper, members_message, room_from
+from lingua_scheduler.messages.codec import SERVER_MESSAGES
 from lingua_scheduler.messages.codes import ErrorCode
 from lingua_scheduler.messages.from_client import WebrtcAnswer, WebrtcOffer
 from lingua_scheduler.messages.to_client import (
     RoomCreateAck,
-    RoomError,
     RoomExpired,
-    RoomMembers,
     WebrtcAnswerRelay,
     WebrtcIceRelay,
     WebrtcOfferRelay,
 )
 from lingua_scheduler.session.rate import TokenBucket
-from lingua_scheduler.session.rooms import RoomProblem, Rooms
+from lingua_scheduler.session.rooms import RoomProblem, canonical, check_code
+from lingua_scheduler.state.room_store import Entering, Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from lingua_scheduler.config import Settings
-    from lingua_scheduler.live.clock import Clock
     from lingua_scheduler.live.profile import Profile
+    from lingua_scheduler.live.room_keeper import RoomBoard
     from lingua_scheduler.live.session import LiveSession
     from lingua_scheduler.messages.from_client import (
         RoomCreate,
@@ -37,13 +44,25 @@ if TYPE_CHECKING:
         RoomRawVoicePreference,
         WebrtcIce,
     )
-    from lingua_scheduler.messages.to_client import ToClient
+    from lingua_scheduler.messages.to_client import MissingResult, TranslationResult
     from lingua_scheduler.session.rooms import Room
+    from lingua_scheduler.state.room_store import RoomAnswer, RoomStore
 
 CODE_TRIES = 50
 # Wrong room codes, all sessions together: a million codes outlast any room.
 GUESSES_PER_S = 20
 GUESSES_AT_ONCE = 200
+# How often the store is told that a room is spoken in, at most.
+SPOKE_EVERY_MS = 5_000
+# Rooms a session spoke in last: outcomes of the former one may still be on their way.
+SPOKEN_IN_MAX = 2
+PROBLEMS = {
+    "no_room": ErrorCode.ROOM_NOT_FOUND,
+    "full": ErrorCode.ROOM_FULL,
+    "not_in": ErrorCode.NOT_IN_ROOM,
+}
+
+_signals = SERVER_MESSAGES[1]
 
 
 class Audience(NamedTuple):
@@ -56,23 +75,34 @@ class Audience(NamedTuple):
 
 
 class Hall:
-    """The rooms of one instance."""
+    """The rooms of one instance's sessions."""
 
-    def __init__(
-        self, sessions: Mapping[str, LiveSession], settings: Settings, clock: Clock
-    ) -> None:
-        self._sessions = sessions
-        self._clock = clock
+    def __init__(self, board: RoomBoard, store: RoomStore, settings: Settings) -> None:
+        self._board = board
+        self._store = store
+        self._clock = board.clock
         self._guesses = TokenBucket(GUESSES_PER_S, GUESSES_AT_ONCE)
-        self.rooms = Rooms(settings.rooms.members_max, settings.rooms.idle_ms)
+        self._keeper = RoomKeeper(board, store)
+        self._desk = RoomDesk(board.tasks, settings.jobs.retry_after_ms)
+        self._hearing = Hearing(board, store)
+        self.rooms = self._keeper.rooms
+        # Speaker -> the rooms it spoke in last, by code, as they were then.
+        self._spoken_in: dict[str, dict[str, Room]] = {}
+        # Room -> when the store was told last that it is spoken in.
+        self._spoke_at_ms: dict[str, float] = {}
+        self._spoke_every_ms = min(SPOKE_EVERY_MS, store.idle_ms // 4)
+        # Session -> a room it may be in although it was told that it could not enter.
+        self._doubtful: dict[str, str] = {}
+
+    # Who hears what
 
     def audience_of(self, speaker: LiveSession, profile: Profile) -> Audience:
         """Return who hears an utterance now, and in which languages."""
         room = self.rooms.room_of(speaker.id)
         if room is None:
             return Audience(profile.own_targets())
-        self.rooms.spoke(speaker.id, self._clock.wall_ms())
-        wanted = self.rooms.wanted_by_others(speaker.id, profile.source)
+        self._spoke(speaker.id, room)
+        wanted = room.wanted_by_others(speaker.id, profile.source)
         if not wanted.lanes and not wanted.same_language:
             return Audience(profile.own_targets())
         targets = tuple(Target(code, code, heard_by) for code, heard_by in wanted.lanes.items())
@@ -80,125 +110,303 @@ class Hall:
 
     def listeners_of(self, speaker: LiveSession, lane: str) -> tuple[str, ...] | None:
         """Return who in the speaker's room wants a language now; None if there is no room."""
-        if self.rooms.room_of(speaker.id) is None:
+        room = self.rooms.room_of(speaker.id)
+        if room is None:
             return None
-        wanted = self.rooms.wanted_by_others(speaker.id, speaker.profile.source)
-        return wanted.lanes.get(lane)
+        return room.wanted_by_others(speaker.id, speaker.profile.source).lanes.get(lane)
 
-    def send_to(self, listeners: Iterable[str], message: ToClient) -> None:
-        """Send an outcome to those of its listeners who have not left meanwhile."""
-        self._tell((name for name in listeners if self.rooms.room_of(name) is not None), message)
+    def readers_of(self, speaker: LiveSession) -> tuple[str, ...]:
+        """Return who in the speaker's room understands the speaker without a node."""
+        room = self.rooms.room_of(speaker.id)
+        if room is None:
+            return ()
+        return room.wanted_by_others(speaker.id, speaker.profile.source).same_language
 
-    def _tell(self, names: Iterable[str], message: ToClient) -> None:
-        for name in names:
-            session = self._sessions.get(name)
-            if session is not None:
-                session.teller.tell(message)
+    def send_to(
+        self,
+        listeners: Iterable[str],
+        message: TranslationResult | MissingResult,
+        origin: tuple[str, str, int],
+    ) -> None:
+        """Send an outcome to those of its listeners who have not left meanwhile.
+
+        `origin` is what it is known by: speaker, epoch and position (see `Origin`).
+        """
+        rooms = self._rooms_of(message.session_id)
+        heard: Heard | None = None
+        for name in listeners:
+            home = next((r.members[name].home for r in rooms.values() if name in r.members), None)
+            if home is None:
+                continue
+            if heard is None:
+                heard = Heard.of(message, Origin(*origin), " ".join(rooms))
+            self._hearing.send(name, self._board.cells.named(home), heard)
+
+    def _rooms_of(self, speaker: str) -> dict[str, Room]:
+        """Return the rooms a speaker is or was in, by code, as they are known now."""
+        spoken_in = self._spoken_in.get(speaker, {})
+        rooms = {code: self.rooms.at(code) or room for code, room in spoken_in.items()}
+        room = self.rooms.room_of(speaker)
+        if room is not None:
+            rooms[room.code] = room
+        return rooms
+
+    def _spoke(self, speaker: str, room: Room) -> None:
+        known = self._spoken_in.setdefault(speaker, {})
+        known.pop(room.code, None)
+        known[room.code] = room
+        if len(known) > SPOKEN_IN_MAX:
+            del known[next(iter(known))]
+        now = self._clock.now_ms()
+        if now - self._spoke_at_ms.get(room.code, -self._spoke_every_ms) >= self._spoke_every_ms:
+            self._spoke_at_ms[room.code] = now
+            self._board.tasks.start(self._note_speech(room.code, speaker))
+
+    async def _note_speech(self, code: str, speaker: str) -> None:
+        answer = await self._store.spoke(code, speaker)
+        if answer.room is not None:
+            self.rooms.update(room_from(answer.room))
 
     # What members ask for
 
     def create(self, session: LiveSession, ask: RoomCreate) -> None:
         """Make a room with its creator in it."""
-        code = self._free_code()
-        try:
-            room = self.rooms.create(
-                code, session.id, display_name=ask.display_name,
-                preferred_lang=ask.preferred_lang, now_ms=self._clock.wall_ms(),
-            )  # fmt: skip
-        except InvalidInput as problem:
-            self._refuse(session, problem)
-            return
-        session.teller.tell(RoomCreateAck(room_code=code, room_id=code))
-        self._tell_members(room)
+        self._desk.ask(session, partial(self._create, session, ask))
 
     def join(self, session: LiveSession, ask: RoomJoin) -> None:
         """Let a session into a room."""
-        try:
-            self._check_code(session, ask.room_code)
-            room = self.rooms.join(
-                ask.room_code, session.id, display_name=ask.display_name,
-                preferred_lang=ask.preferred_lang, now_ms=self._clock.wall_ms(),
-            )  # fmt: skip
-        except InvalidInput as problem:
-            self._refuse(session, problem)
-            return
-        self._tell_members(room)
-
-    def _check_code(self, session: LiveSession, code: str) -> None:
-        """Another tenant's room is none at all; wrong codes are few, so that none is guessed."""
-        if self._guesses.wait_ms(self._clock.now_ms()):
-            raise RoomProblem(ErrorCode.RATE_LIMITED)
-        try:
-            room = self.rooms.at(code)
-        except RoomProblem:
-            self._guesses.take(self._clock.now_ms())
-            raise
-        member = self._sessions.get(next(iter(room.members)))
-        if member is not None and member.tenant != session.tenant:
-            self._guesses.take(self._clock.now_ms())
-            raise RoomProblem(ErrorCode.ROOM_NOT_FOUND)
+        self._desk.ask(session, partial(self._join, session, ask))
 
     def leave(self, session: LiveSession, code: str | None = None) -> None:
-        """Take a session out of its room, if it is in one (and in this one)."""
-        room = self.rooms.room_of(session.id)
-        if room is None or (code is not None and room.code != code):
-            if code is not None:
-                self._refuse(session, RoomProblem(ErrorCode.NOT_IN_ROOM))
-            return
-        self.rooms.leave(session.id)
-        self._tell_members(room)
+        """Take a session out of its room, if it is in one (and in this one).
+
+        Without a code the session ends: nobody waits for an answer, and the store is asked until
+        it has taken it.
+        """
+        step = partial(self._go, session) if code is None else partial(self._leave, session, code)
+        self._desk.ask(session, step)
 
     def prefer_raw_voice(self, session: LiveSession, ask: RoomRawVoicePreference) -> None:
         """Note whether a member wants another's own voice."""
-        try:
-            self.rooms.set_raw_voice(
-                ask.room_code, session.id, ask.target_session_id, ask.receive_raw_voice
-            )
-        except RoomProblem as problem:
-            self._refuse(session, problem)
-            return
-        room = self.rooms.room_of(session.id)
-        assert room is not None
-        self._tell_members(room)
+        self._desk.ask(session, partial(self._prefer_raw_voice, session, ask))
 
     def set_language(self, session: LiveSession, code: str) -> None:
         """A member wants to hear another language from now on."""
-        self.rooms.set_language(session.id, code)
-        room = self.rooms.room_of(session.id)
-        if room is not None:
-            self._tell_members(room)
+        self._desk.ask(session, partial(self._set_language, session, canonical(code)))
 
     def relay(self, session: LiveSession, signal: WebrtcOffer | WebrtcAnswer | WebrtcIce) -> None:
         """Pass signalling to another member, unless that one does not want this voice."""
-        room = self.rooms.room_of(session.id)
-        other = self.rooms.room_of(signal.to)
-        if room is None or room.code != signal.room_code:
-            self._refuse(session, RoomProblem(ErrorCode.NOT_IN_ROOM))
-        elif other is not room:
-            self._refuse(session, RoomProblem(ErrorCode.ROOM_NOT_FOUND))
-        elif self.rooms.hears(signal.to, session.id):
-            self._tell((signal.to,), relayed(signal, session.id))
+        self._desk.ask(session, partial(self._relay, session, signal))
 
-    def expire(self) -> None:
-        """End rooms in which nobody spoke for long."""
-        for room in self.rooms.expired(self._clock.wall_ms()):
-            gone = RoomExpired(room_code=room.code, message="nobody spoke for a long time")
-            self._tell(room.members, gone)
-
-    def _tell_members(self, room: Room) -> None:
-        members = RoomMembers(room_code=room.code, members=room.participants())
-        self._tell(tuple(room.members), members)
-
-    def _free_code(self) -> str:
+    async def _create(self, session: LiveSession, ask: RoomCreate) -> None:
+        if self.rooms.room_of(session.id) is not None:
+            raise RoomProblem(ErrorCode.ALREADY_IN_ROOM)
+        canonical(ask.preferred_lang)
         for _ in range(CODE_TRIES):
             code = f"{secrets.randbelow(1_000_000):06d}"
-            if self.rooms.is_free(code):
-                return code
+            answer = await self._enter(session, "create", code, ask)
+            if answer.room is not None:
+                session.teller.tell(RoomCreateAck(room_code=code, room_id=code))
+                self._entered(session, room_from(answer.room))
+                return
         raise RuntimeError("no free room code was found: far too many rooms")
 
-    def _refuse(self, session: LiveSession, problem: InvalidInput) -> None:
-        code = problem.code if isinstance(problem, RoomProblem) else ErrorCode.INVALID_MESSAGE
-        session.teller.tell(RoomError(code=code, message=str(problem)))
+    async def _join(self, session: LiveSession, ask: RoomJoin) -> None:
+        self._check_guesses()
+        code = self._checked(ask.room_code)
+        # That there is no such room is said before anything else.
+        if self.rooms.room_of(session.id) is not None:
+            await self._find(session, code)
+            raise RoomProblem(ErrorCode.ALREADY_IN_ROOM)
+        try:
+            canonical(ask.preferred_lang)
+        except InvalidInput:
+            await self._find(session, code)
+            raise
+        answer = await self._enter(session, "join", code, ask)
+        if answer.room is None:
+            await self._store.note(session.home, session.id, "")
+            raise self._problem_of(answer)
+        self._entered(session, room_from(answer.room))
+
+    async def _enter(
+        self, session: LiveSession, mode: str, code: str, ask: RoomCreate | RoomJoin
+    ) -> RoomAnswer:
+        await self._leave_doubtful(session.id)
+        member = Entering(
+            session=session.id, home=session.home.name, instance=self._board.instance,
+            lang=canonical(ask.preferred_lang) or "", name=ask.display_name,
+        )  # fmt: skip
+        await self._store.note(session.home, session.id, code)
+        try:
+            return await self._store.enter(mode, code, session.tenant, member)
+        except StoreUnavailable:
+            self._doubtful[session.id] = code
+            raise
+
+    def _entered(self, session: LiveSession, room: Room) -> None:
+        if self._board.sessions.get(session.id) is not session:
+            # It ended or went on elsewhere while the store was asked.
+            self._doubtful[session.id] = room.code
+            return
+        self.rooms.entered(session.id, room)
+        self._keeper.changed(room)
+
+    async def _leave_doubtful(self, session: str) -> None:
+        """Leave a room that the session may have entered although the answer was lost."""
+        code = self._doubtful.get(session)
+        if code is None:
+            return
+        answer = await self._store.leave(code, (session,))
+        self._doubtful.pop(session, None)
+        if answer.room is not None:
+            self._keeper.changed(room_from(answer.room))
+
+    async def _find(self, session: LiveSession, code: str) -> None:
+        """Raise if there is no such room for this session."""
+        self._check_guesses()
+        answer = await self._store.read(code)
+        if answer.room is None or answer.room.tenant != session.tenant:
+            self._guesses.take(self._clock.now_ms())
+            raise RoomProblem(ErrorCode.ROOM_NOT_FOUND)
+
+    def _check_guesses(self) -> None:
+        """Wrong codes are few, so that none is guessed."""
+        if self._guesses.wait_ms(self._clock.now_ms()):
+            raise RoomProblem(ErrorCode.RATE_LIMITED)
+
+    def _checked(self, code: str) -> str:
+        try:
+            return check_code(code)
+        except RoomProblem:
+            self._guesses.take(self._clock.now_ms())
+            raise
+
+    def _problem_of(self, answer: RoomAnswer) -> RoomProblem:
+        if answer.why == "no_room":
+            self._guesses.take(self._clock.now_ms())
+        return RoomProblem(PROBLEMS[answer.why])
+
+    async def _leave(self, session: LiveSession, code: str) -> None:
+        room = self.rooms.room_of(session.id)
+        if room is None or room.code != code:
+            raise RoomProblem(ErrorCode.NOT_IN_ROOM)
+        await self._store.note(session.home, session.id, "")
+        answer = await self._store.leave(code, (session.id,))
+        self._left(session, room, answer)
+
+    async def _go(self, session: LiveSession) -> None:
+        insist, store = self._board.insist, self._store
+        await insist(partial(self._leave_doubtful, session.id))
+        room = self.rooms.room_of(session.id)
+        if room is None:
+            return
+        await insist(partial(store.note, session.home, session.id, ""))
+        answer = await insist(partial(store.leave, room.code, (session.id,)))
+        self._left(session, room, answer)
+
+    def _left(self, session: LiveSession, room: Room, answer: RoomAnswer) -> None:
+        self.rooms.left(session.id)
+        if answer.room is not None:
+            self._keeper.changed(room_from(answer.room), room.instances())
+
+    async def _prefer_raw_voice(self, session: LiveSession, ask: RoomRawVoicePreference) -> None:
+        room = self.rooms.room_of(session.id)
+        if room is None or room.code != ask.room_code:
+            await self._find(session, self._checked(ask.room_code))
+            raise RoomProblem(ErrorCode.NOT_IN_ROOM)
+        answer = await self._store.set_voice(
+            room.code, session.id, ask.target_session_id, wanted=ask.receive_raw_voice
+        )
+        if answer.room is None:
+            raise RoomProblem(PROBLEMS[answer.why])
+        self._keeper.changed(room_from(answer.room))
+
+    async def _set_language(self, session: LiveSession, code: str | None) -> None:
+        room = self.rooms.room_of(session.id)
+        if room is None:
+            return
+        answer = await self._store.set_language(room.code, session.id, code or "")
+        if answer.room is not None:
+            self._keeper.changed(room_from(answer.room))
+
+    async def _relay(
+        self, session: LiveSession, signal: WebrtcOffer | WebrtcAnswer | WebrtcIce
+    ) -> None:
+        room = self.rooms.room_of(session.id)
+        if room is None or room.code != signal.room_code:
+            raise RoomProblem(ErrorCode.NOT_IN_ROOM)
+        other = room.members.get(signal.to)
+        if other is None:
+            raise RoomProblem(ErrorCode.ROOM_NOT_FOUND)
+        if not room.hears(signal.to, session.id):
+            return
+        message = relayed(signal, session.id)
+        if signal.to in self._board.sessions:
+            self._keeper.tell((signal.to,), message)
+        elif other.instance != self._board.instance:
+            letter = Relay(signal.to, _signals.encode(message))
+            await self._board.post.send(other.instance, letter)
+
+    # What other instances tell
+
+    async def room_changed(self, code: str) -> None:
+        """Another instance changed a room."""
+        await self._keeper.reread(code)
+
+    def relayed(self, session: str, message: bytes) -> None:
+        """Signalling of a member on another instance, for one that is here."""
+        self._keeper.tell((session,), _signals.decode(message))
+
+    # Sessions that come and go between instances
+
+    async def take_over(self, session: LiveSession) -> None:
+        """A session came here from another instance; the store has noted which room it is in."""
+        insist, store = self._board.insist, self._store
+        code = (await insist(partial(store.noted, session.home, session.id))).room
+        if not code:
+            return
+        answer = await insist(partial(store.set_instance, code, session.id, self._board.instance))
+        if self._board.sessions.get(session.id) is not session:
+            return
+        if answer.room is None:
+            gone = RoomExpired(room_code=code, message="the room is not there any more")
+            session.teller.tell(gone)
+            return
+        room = room_from(answer.room)
+        self.rooms.entered(session.id, room)
+        self.rooms.update(room)
+        self._keeper.nudge(code, room.instances())
+
+    def returned(self, session: LiveSession) -> None:
+        """A client is there again: it is told who is in its room by now."""
+        room = self.rooms.room_of(session.id)
+        if room is not None:
+            session.teller.tell(members_message(room))
+
+    def detached(self, session: LiveSession) -> None:
+        """A client's socket is gone and may come back: it stays in its room."""
+
+    def dropped(self, session: LiveSession) -> None:
+        """A session is another instance's now: it stays in its room, which is not ours to know."""
+        self.rooms.left(session.id)
+        self._spoken_in.pop(session.id, None)
+
+    # What the clock asks for
+
+    async def refresh(self) -> None:
+        """Look at all rooms again, and forget what belongs to sessions that are gone."""
+        for name in [name for name in self._spoken_in if name not in self._board.sessions]:
+            del self._spoken_in[name]
+        for code in [code for code in self._spoke_at_ms if code not in self.rooms]:
+            del self._spoke_at_ms[code]
+        for name in tuple(self._doubtful):
+            await self._leave_doubtful(name)
+        await self._keeper.refresh()
+
+    async def sweep(self, code: str) -> None:
+        """A room's timer rang."""
+        await self._keeper.sweep(code)
 
 
 def relayed(

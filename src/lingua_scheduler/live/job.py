@@ -11,15 +11,25 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from lingua_scheduler.messages.to_node import JobAssign  # noqa: TC001 msgspec reads it
 from lingua_scheduler.session.timeline import Marks
 
-encode_body = msgspec.msgpack.Encoder().encode
-
 if TYPE_CHECKING:
+    from lingua_scheduler.live.remote import RemoteSession
     from lingua_scheduler.live.session import LiveSession
-    from lingua_scheduler.messages.to_node import JobAssign
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.records import JobSpec
+
+
+class JobBody(msgspec.Struct, frozen=True, array_like=True):
+    """What the store keeps of a job for whoever pushes it, but for the audio."""
+
+    assign: JobAssign
+    lanes: int = 1
+
+
+encode_body = msgspec.msgpack.Encoder().encode
+decode_body = msgspec.msgpack.Decoder(JobBody).decode
 
 
 @dataclass(slots=True)
@@ -32,7 +42,7 @@ class LiveJob:
     # Everything a node is told, but for the attempt and the audio.
     assign: JobAssign
     audio: bytes
-    session: LiveSession
+    session: LiveSession | RemoteSession
     # Who hears the result besides: None is the speaker alone, a tuple is listeners of a room.
     listeners: tuple[str, ...] | None = None
     # How many languages the utterance goes into; some old nodes must not be told two of one index.
@@ -51,7 +61,13 @@ class LiveJob:
     entering: bool = False
     # The speaker has been told that it failed.
     told: bool = False
+    # Its node, on another instance, is an old one that keeps slices in silence.
+    is_kept: bool = False
 
     def body(self) -> bytes:
         """Return what any instance needs to push this job, but for the audio."""
-        return encode_body(self.assign)
+        return encode_body(JobBody(self.assign, self.lanes))
+
+    def store_lost(self) -> None:
+        """The store cannot be reached: its client is told, now and then."""
+        self.session.teller.store_lost()

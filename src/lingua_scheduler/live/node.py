@@ -15,6 +15,7 @@ from lingua_scheduler.messages.to_node import JobCancel, JobResultAck, NodeStatu
 if TYPE_CHECKING:
     from lingua_scheduler.live.declared import Said
     from lingua_scheduler.live.job import LiveJob
+    from lingua_scheduler.messages.from_node import NodeHeartbeat
     from lingua_scheduler.messages.to_node import ToNode
     from lingua_scheduler.state.records import Placement
 
@@ -50,6 +51,10 @@ class LiveNode:
         # It acknowledges jobs: it said so, or it did so before.
         self.acks = bool(said.register.sends_acks)
         self.status = "registering"
+        # What it said last, for a store that forgot it.
+        self.last_beat: NodeHeartbeat | None = None
+        # It was told to register elsewhere: its going is no loss.
+        self.is_sent_away = False
         self.assigned = 0
 
     def assign(self, job: LiveJob, placement: Placement) -> bool:

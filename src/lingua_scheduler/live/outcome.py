@@ -65,6 +65,10 @@ class Shown(NamedTuple):
     part_index: int | None = None
 
 
+Heard = TranslationResult | MissingResult
+# What somebody else said, as it lies in a listener's outbox.
+encode_heard = msgspec.msgpack.Encoder().encode
+_decode_heard = msgspec.msgpack.Decoder(Heard).decode
 encode_result = msgspec.msgpack.Encoder().encode
 decode_result = msgspec.msgpack.Decoder(StoredResult).decode
 
@@ -99,6 +103,12 @@ def stored(report: JobResult, trace_id: str, network: NetworkTimings | None) -> 
         report.tts_format or "pcm16", trace_id, report.extra, timings, network,
         quality if any(item is not None for item in quality) else None,
     )  # fmt: skip
+
+
+def decode_heard(outcome: Released, epoch: str) -> TranslationResult | MissingResult:
+    """Return what somebody else said, at its position in the listener's own order."""
+    message: Heard = _decode_heard(outcome.payload)
+    return msgspec.structs.replace(message, epoch=epoch, seq=outcome.seq)
 
 
 def result_message(

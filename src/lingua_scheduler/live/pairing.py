@@ -1,10 +1,12 @@
 """Pairing codes: six digits that let a session use one node, once, within five minutes.
 
-Codes are random, rate limited when redeemed, and known to this instance only.
+Codes are random and in the store, so that a code of one instance is good on every other; guesses
+are few on each.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import TYPE_CHECKING
 
@@ -13,10 +15,13 @@ from lingua_scheduler.session.rate import TokenBucket
 
 if TYPE_CHECKING:
     from lingua_scheduler.live.clock import Clock
+    from lingua_scheduler.state.keys import Cell
+    from lingua_scheduler.state.script import Connection
 
 VALID_MS = 5 * 60_000
-CODES_MAX = 10_000
-# Guesses per second, all sessions together: a million codes outlast any five minutes.
+CODE = re.compile(r"[0-9]{6}")
+TRIES_MAX = 100
+# Guesses per second, all sessions of an instance together: a million codes outlast five minutes.
 GUESSES_PER_S = 5
 
 
@@ -27,30 +32,34 @@ class InvalidPairingCode(InvalidInput):
 class Pairing:
     """The codes that were issued and not used yet."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, connection: Connection, cell: Cell, clock: Clock) -> None:
+        self._connection = connection
+        # All codes are in one cell.
+        self._cell = cell
         self._clock = clock
-        # Code -> node and when it ends, oldest first.
-        self._codes: dict[str, tuple[str, float]] = {}
         self._guesses = TokenBucket(GUESSES_PER_S, GUESSES_PER_S * 4)
 
-    def issue(self, node: str) -> str:
+    async def issue(self, node: str) -> str:
         """Return a new code for a node."""
-        now = self._clock.now_ms()
-        for code, (_, ends_at) in list(self._codes.items()):
-            if ends_at > now and len(self._codes) < CODES_MAX:
-                break
-            del self._codes[code]
-        while (code := f"{secrets.randbelow(1_000_000):06d}") in self._codes:
-            pass
-        self._codes[code] = (node, now + VALID_MS)
-        return code
+        for _ in range(TRIES_MAX):
+            code = f"{secrets.randbelow(1_000_000):06d}"
+            key = self._cell.key("pair", code)
+            done = await self._connection.command(
+                self._cell.slot, "SET", key, node, "NX", "PX", VALID_MS
+            )
+            if done is not None:
+                return code
+        raise RuntimeError("no free pairing code was found: far too many are in use")
 
-    def redeem(self, code: str) -> str:
+    async def redeem(self, code: str) -> str:
         """Return the node of a code and forget it, or raise."""
-        now = self._clock.now_ms()
-        if not self._guesses.take(now):
+        if not self._guesses.take(self._clock.now_ms()):
             raise InvalidPairingCode("too many pairing codes were tried; wait a moment")
-        node, ends_at = self._codes.pop(code, ("", 0.0))
-        if ends_at <= now:
+        node = None
+        if CODE.fullmatch(code):
+            key = self._cell.key("pair", code)
+            node = await self._connection.command(self._cell.slot, "GETDEL", key)
+        if node is None:
             raise InvalidPairingCode("the pairing code is wrong, used or too old")
-        return node
+        found: str = node.decode()
+        return found

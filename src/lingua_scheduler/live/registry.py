@@ -10,6 +10,8 @@ import asyncio
 import secrets
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.live.declared import Said, declared
 from lingua_scheduler.live.node import LiveNode
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = "2.0"
 BEAT_EVERY_MS = 2000
 GONE_RETRY_S = 0.25
+# How long a node that was sent elsewhere has to register there.
+COME_BACK_MS = 3000
 
 
 class NodeRefused(Exception):
@@ -73,32 +77,39 @@ class NodeRegistry:
         if self._settings.nodes.require_gpu and not gpus:
             raise NodeRefused(ErrorCode.NO_GPU_AVAILABLE, "this deployment takes nodes with a GPU")
 
-    async def _enter(self, node: LiveNode) -> None:
+    async def _enter(self, node: LiveNode, *, again: bool = False, is_told: bool = True) -> None:
         board = self._board
         can = capability(declared(node.said, tenant=node.tenant)).packed()
         about = NodeAbout(
             instance=board.instance, max=node.max_jobs, acks=node.acks,
             silence_ms=self._settings.nodes.silence_ms,
             info=f"{node.said.register.platform} {node.said.register.version}"[:128],
+            again=again,
         )  # fmt: skip
         answer = await board.store.node_register(
             board.cells.of_node(node.id), node.id, node.boot, conn=node.conn, can=can, about=about
         )
+        if answer.reply is Reply.FENCED:
+            # It has another socket, or the store has forgotten this one: it finds its place anew.
+            node.outlet.close(CloseCode.GOING_AWAY, "the node is registered on another socket")
+            return
         former = board.nodes.get(node.id)
         board.nodes[node.id] = node
         if former is not None and former is not node:
             former.outlet.close(CloseCode.REPLACED, "a newer socket of this node took over")
-        node.outlet.send(
-            NodeRegisterAck(
-                node_id=node.id, message="registered", status="registering",
-                max_jobs=None if node.is_old else node.max_jobs,
-                heartbeat_ms=None if node.is_old else BEAT_EVERY_MS,
-            )
-        )  # fmt: skip
+        if is_told:
+            node.outlet.send(
+                NodeRegisterAck(
+                    node_id=node.id, message="registered", status="registering",
+                    max_jobs=None if node.is_old else node.max_jobs,
+                    heartbeat_ms=None if node.is_old else BEAT_EVERY_MS,
+                )
+            )  # fmt: skip
         board.log("node.registered", node=node.id, slots=node.max_jobs, old=node.is_old)
         work = await board.dispatcher.move_leases(node.id, answer.lost, "node_restarted")
         work.push.extend(answer.placed)
         board.perform(work)
+        board.workshop.take_back(node, answer.held)
 
     async def beat(self, node: LiveNode, beat: NodeHeartbeat) -> None:
         """Take a heartbeat: health, load, abilities, and what the node believes it runs."""
@@ -119,9 +130,10 @@ class NodeRegistry:
             ),
             can,
         )  # fmt: skip
-        node.said = said
+        node.said, node.last_beat = said, beat
         if answer.reply is Reply.NO_NODE:
-            await self._enter(node)
+            await self._enter(node, again=True)
+            await self._beat_again(node)
             return
         if answer.reply is Reply.FENCED:
             node.outlet.close(CloseCode.REPLACED, "a newer process of this node took over")
@@ -146,15 +158,57 @@ class NodeRegistry:
         for placement in answer.placed:
             board.push(placement)
 
+    async def enter_again(self, node: LiveNode) -> None:
+        """The store may have forgotten the node: it registers as it stands."""
+        await self._board.insist(lambda: self._enter(node, again=True, is_told=False))
+        if node.last_beat is not None and self._board.nodes.get(node.id) is node:
+            await self._board.insist(lambda: self._beat_again(node))
+
+    async def _beat_again(self, node: LiveNode) -> None:
+        """A beat makes a node ready; the next one of an old node may be far."""
+        if node.last_beat is not None:
+            # What it ran then says nothing of now.
+            await self.beat(node, msgspec.structs.replace(node.last_beat, running=None))
+
+    async def send_away(self, node: LiveNode) -> None:
+        """The instance stops: the node takes its jobs to another one.
+
+        Nodes of the older protocol lose what they finish without a socket, so they are let go only
+        when they have nothing left.
+        """
+        board = self._board
+        cell = board.cells.of_node(node.id)
+        undo = False
+        if node.is_old:
+            undo = not await board.insist(lambda: board.store.node_drains(cell, node.id))
+            await board.insist(lambda: board.store.node_drain(cell, node.id, drain=True))
+            while board.workshop.holds_for(node):  # noqa: ASYNC110 ends by many ways
+                await asyncio.sleep(GONE_RETRY_S / 5)
+        node.is_sent_away = True
+        keep_ms = 0 if node.is_old else COME_BACK_MS
+        answer = await board.insist(
+            lambda: board.store.node_offline(cell, node.id, node.conn, keep_ms=keep_ms)
+        )
+        if undo:
+            # It has no boot id to tell where it comes back from where it never left.
+            await board.insist(lambda: board.store.node_drain(cell, node.id, drain=False))
+        if board.nodes.get(node.id) is node:
+            del board.nodes[node.id]
+        board.perform(await board.dispatcher.move_leases(node.id, answer.lost, "node_lost"))
+        board.workshop.let_go(node)
+        node.outlet.close(CloseCode.GOING_AWAY, "the instance stops")
+
     async def gone(self, node: LiveNode) -> None:
         """A node's socket is lost: what it held goes elsewhere, at once."""
         board = self._board
         if board.nodes.get(node.id) is node:
             del board.nodes[node.id]
+        elif node.is_sent_away:
+            return
         board.log("node.lost", node=node.id)
         while board.nodes.get(node.id) is None:
             try:
-                await board.node_lost(node)
+                await board.workshop.node_lost(node)
             except StoreUnavailable:
                 await asyncio.sleep(GONE_RETRY_S)
             else:

@@ -19,9 +19,9 @@ from lingua_scheduler.messages.to_client import (
 from lingua_scheduler.state.reply import Reply
 
 if TYPE_CHECKING:
+    from lingua_scheduler.live.admission import Piece
     from lingua_scheduler.live.board import JobBoard
     from lingua_scheduler.live.job import LiveJob
-    from lingua_scheduler.live.session import Piece
     from lingua_scheduler.messages.from_client import Utterance
     from lingua_scheduler.messages.shared import ErrorDetail
     from lingua_scheduler.messages.to_client import ToClient

@@ -12,6 +12,7 @@ import msgspec
 
 from lingua_scheduler.messages.to_client import TranslationResult
 from lingua_scheduler.session.ordering import Lane
+from lingua_scheduler.state.room_store import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -61,7 +62,8 @@ class Transcripts:
             self._messages[outcome.utterance] = message
         for index, _ in self._lane.release():
             _, readers = self._open[index]
-            self._hall.send_to(readers, as_spoken(self._messages.pop(index)))
+            message = as_spoken(self._messages.pop(index))
+            self._hall.send_to(readers, message, origin_of(message))
             self._forget(index)
         self._forget(outcome.utterance)
 
@@ -79,6 +81,14 @@ class Transcripts:
         """Drop an utterance whose languages are all done, once its text is out."""
         if index in self._open and not self._open[index][0] and index not in self._lane.entries:
             del self._open[index]
+
+
+def origin_of(message: TranslationResult | MissingResult) -> Origin:
+    """Return what a text is known by: the order of readers is that of utterances, not of outcomes.
+
+    The name differs from the speaker's own, whose translations count by position.
+    """
+    return Origin(f"{message.session_id}~=", message.epoch or "0", message.utterance_index + 1)
 
 
 def as_spoken(

@@ -132,6 +132,7 @@ class Coverage(Part, frozen=True, kw_only=True):
     silent_ms: int
     failed_ms: int
     skipped_ms: int
+    earlier_ms: int = 0
 
 
 class Participant(Part, frozen=True, kw_only=True):

@@ -431,6 +431,7 @@ MEANINGS: dict[str, str] = {
     "silent_ms": "Nothing was said.",
     "failed_ms": "Failed, expired or never came.",
     "skipped_ms": "Cancelled, or nobody needed a translation.",
+    "earlier_ms": "Admitted before the session moved to this instance; in no sum here.",
     "participant_id": "Same as `session_id`.",
     "raw_voice_preferences": "Whose own voice it wants (true) or not; who is not named is wanted.",
     "joined_at": "The server's clock.",

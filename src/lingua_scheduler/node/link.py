@@ -1,8 +1,8 @@
 """A node's way to its scheduler: connect, register, heartbeat, come back after every loss.
 
-A `Link` lasts as long as the node serves and has one socket after another. It hands jobs to the
-worker and lets it send; jobs go on while it has no socket. It ends by being cancelled, or by
-`NodeRefused` when coming back cannot help.
+A `Link` lasts as long as the node serves and has one socket after another, each at the next of the
+addresses it was given. It hands jobs to the worker and lets it send; jobs go on while it has no
+socket. It ends by being cancelled, or by `NodeRefused` when coming back cannot help.
 """
 
 from __future__ import annotations
@@ -42,10 +42,15 @@ if TYPE_CHECKING:
     Watch = Callable[[str, str], None]
 
 REGISTER_ACK_S: Final = 10.0
+# An instance that does not answer is not waited for as long as there is another one to ask.
+TRY_S: Final = 2.0
 HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 50, 60_000
+# Before the next address: a fleet that lost its instance does not come in the same millisecond.
+JITTER_S: Final = 0.05
+# After every address has failed; the bound doubles with each round.
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.1, 5.0
-# A connection that lasted this long was a good one: the next backoff begins anew.
-GOOD_CONNECTION_S: Final = 5.0
+# A connection that lasted this long was a good one: after it the count of failures begins anew.
+GOOD_CONNECTION_S: Final = 1.0
 
 # Registrations that stay wrong however often they are sent.
 PERMANENT_ERRORS: Final = frozenset(
@@ -62,6 +67,8 @@ PERMANENT_CLOSES: Final = frozenset(
         CloseCode.REPLACED, CloseCode.REFUSED, CloseCode.TOO_MANY_ERRORS,
     }
 )  # fmt: skip
+# Said by an instance that cannot serve now: another one may, so that there is nothing to wait for.
+SENT_AWAY: Final = frozenset({CloseCode.GOING_AWAY, CloseCode.TRY_AGAIN_LATER})
 UPGRADE_REFUSALS: Final = {
     HTTPStatus.UNAUTHORIZED: ErrorCode.UNAUTHORIZED,
     HTTPStatus.FORBIDDEN: ErrorCode.FORBIDDEN,
@@ -80,13 +87,25 @@ class NodeRefused(LinguaError):
         super().__init__(f"the scheduler refused this node: {code}: {message}")
 
 
+def addresses(url: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one address or several as they are gone through, each once."""
+    return tuple(dict.fromkeys([url] if isinstance(url, str) else url))
+
+
 class Link:
     """The connections of one node, one after another."""
 
     def __init__(
-        self, url: str, offered: Sequence[str], *, silence_s: float, tls: ssl.SSLContext | None
+        self,
+        url: str | Sequence[str],
+        offered: Sequence[str],
+        *,
+        silence_s: float,
+        tls: ssl.SSLContext | None,
     ) -> None:
-        self._url = url
+        self._urls = addresses(url)
+        # Which of them is this connection's.
+        self._at = 0
         self._offered = offered
         self._silence_s = silence_s
         self._tls = tls
@@ -105,7 +124,7 @@ class Link:
         # When the node was registered on this socket, and how often in all.
         self._registered_at = 0.0
         self._registrations = 0
-        # Losses in a row without a good connection between.
+        # Tries in a row without a good connection between, over all addresses.
         self._failures = 0
         # Why the node takes no new jobs, or None while it does.
         self._drain_reason: str | None = None
@@ -141,8 +160,9 @@ class Link:
             self._open.send(message)
 
     def drain(self, reason: str) -> None:
-        """Ask for no more jobs, now and after every reconnect."""
+        """Ask for no more jobs, now and after every reconnect, and refuse those that still come."""
         self._drain_reason = reason
+        self._worker.refuse_new(reason)
         self.send(NodeDrain(reason=reason))
 
     async def run(self) -> None:
@@ -155,16 +175,23 @@ class Link:
                 self._watch("refused", f"{self._refusal.code}: {self._refusal.message}")
             else:
                 self._watch("lost", lost)
-            await asyncio.sleep(self._backoff_s())
+            await asyncio.sleep(self._wait_s())
+            self._at = (self._at + 1) % len(self._urls)
+
+    @property
+    def _url(self) -> str:
+        return self._urls[self._at]
 
     async def _connect_once(self) -> str:
         """Have one socket until it is lost; return why."""
         self._refusal = self._socket = None
         self._registered_at = 0.0
         try:
-            self._socket = await connect(
-                self._url, self._offered, self._receive, silence_s=self._silence_s, tls=self._tls
-            )
+            async with asyncio.timeout(TRY_S if len(self._urls) > 1 else None):
+                self._socket = await connect(
+                    self._url, self._offered, self._receive, silence_s=self._silence_s,
+                    tls=self._tls,
+                )  # fmt: skip
         except (OSError, TimeoutError, WSError) as error:
             _raise_if_unauthorized(error)
             return str(error) or "the scheduler did not answer"
@@ -207,7 +234,8 @@ class Link:
         # Before the heartbeat, which no longer lists these jobs.
         self._worker.resend()
         self._beat(beat_s)
-        self._watch("registered", f"as {ack.node_id}")
+        where = f" at {self._url}" if len(self._urls) > 1 else ""
+        self._watch("registered", f"as {ack.node_id}{where}")
 
     def _beat(self, beat_s: float) -> None:
         worker = self._worker
@@ -254,13 +282,24 @@ class Link:
             close = CloseCode(socket.close_code)
             raise NodeRefused(close.name, socket.close_reason or close.meaning)
 
-    def _backoff_s(self) -> float:
-        """Return a wait between nothing and a bound that doubles, so that a fleet spreads out."""
-        if self._registered_at and monotonic() - self._registered_at >= GOOD_CONNECTION_S:
-            self._failures = 0
-        longest = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(self._failures, 10))
-        self._failures += 1
+    def _wait_s(self) -> float:
+        """Return how long to wait before the next address: long only after a round of failures.
+
+        Then it is anything between nothing and a bound that doubles, so that a fleet spreads out.
+        """
+        is_good = self._registered_at and monotonic() - self._registered_at >= GOOD_CONNECTION_S
+        self._failures = 0 if is_good else self._failures + 1
+        rounds, tried = divmod(self._failures, len(self._urls))
+        if tried or not rounds:
+            return 0.0 if self._is_sent_away() else _random.uniform(0, JITTER_S)
+        longest = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(rounds - 1, 10))
         return _random.uniform(0, longest)
+
+    def _is_sent_away(self) -> bool:
+        refusal, socket = self._refusal, self._socket
+        if refusal is not None:
+            return refusal.code == ErrorCode.SCHEDULER_DEPENDENCY_DOWN
+        return socket is not None and socket.close_code in SENT_AWAY
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

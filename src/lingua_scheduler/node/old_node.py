@@ -9,6 +9,7 @@ work itself is simulated. It is no base for new nodes: that is `Node`.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import KW_ONLY, dataclass, field
 from time import time
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ from picows import WSError
 from lingua_scheduler.messages.from_node import JobResult, NodeAsrPartial, NodeHeartbeat
 from lingua_scheduler.messages.to_node import JobAssign, JobCancel, NodeRegisterAck
 from lingua_scheduler.node.job import Job, JobFailed, Result, failure_message
+from lingua_scheduler.node.link import addresses
 from lingua_scheduler.node.machine import Usage
 from lingua_scheduler.node.sdk import DEFAULT_URL, Node, log_state
 from lingua_scheduler.node.simulate import Simulation
@@ -42,7 +44,8 @@ SILENCE_S: Final = 60.0
 class OldNode:
     """A pretended node as they were: `serve` until `stop`."""
 
-    url: str = DEFAULT_URL
+    # One address or several, gone through in turn.
+    url: str | Sequence[str] = DEFAULT_URL
     _: KW_ONLY
     # Without one the scheduler gives it an id, which it keeps.
     node_id: str | None = None
@@ -57,6 +60,7 @@ class OldNode:
         self.stats = Stats()
         self._handler = self.simulation.handler()
         self._description = Node(self.url, pairs=self.pairs).registration
+        self._urls = itertools.cycle(addresses(self.url))
         self._socket: NodeSocket | None = None
         # On this socket, and how often in all.
         self._is_registered = False
@@ -92,17 +96,18 @@ class OldNode:
     async def _stay_connected(self) -> None:
         wait_s = self.reconnect_s
         while True:
-            self.watch("connecting", f"to {self.url}")
+            url = next(self._urls)
+            self.watch("connecting", f"to {url}")
             self._is_registered = False
-            lost = await self._connect_once()
+            lost = await self._connect_once(url)
             wait_s = self.reconnect_s if self._is_registered else wait_s
             self.watch("lost", lost)
             await asyncio.sleep(wait_s)
             wait_s = min(RECONNECT_MAX_S, wait_s * 2)
 
-    async def _connect_once(self) -> str:
+    async def _connect_once(self, url: str) -> str:
         try:
-            socket = await connect(self.url, (), self._receive, silence_s=SILENCE_S)
+            socket = await connect(url, (), self._receive, silence_s=SILENCE_S)
         except (OSError, TimeoutError, WSError) as error:
             return str(error) or "the scheduler did not answer"
         self._socket = socket

@@ -38,7 +38,7 @@ from lingua_scheduler.messages.shared import (
     NmtCapability,
     ServiceType,
 )
-from lingua_scheduler.node.link import Link
+from lingua_scheduler.node.link import Link, addresses
 from lingua_scheduler.node.machine import Usage, default_node_id, hardware, platform_name
 from lingua_scheduler.node.worker import Stats, Worker
 
@@ -78,8 +78,8 @@ def log_state(word: str, detail: str) -> None:
 class Node:
     """A node: its settings, then `job`, then `run` or `serve`. Without languages it takes any."""
 
-    # The scheduler's address.
-    url: str = DEFAULT_URL
+    # The scheduler's address, or one per instance: the next is tried when one is lost.
+    url: str | Sequence[str] = DEFAULT_URL
     _: KW_ONLY
     # Must stay the same over restarts and be this node's alone (default: from the host's name).
     node_id: str = ""
@@ -211,8 +211,9 @@ class Node:
         self._stop_asked.clear()
 
     def _check(self) -> None:
-        if not self.url.startswith(("ws://", "wss://")):
-            raise ConfigError("url", "must begin with ws:// or wss://")
+        urls = addresses(self.url)
+        if not urls or not all(url.startswith(("ws://", "wss://")) for url in urls):
+            raise ConfigError("url", "must begin with ws:// or wss://, each of them")
         if not 1 <= self.max_jobs <= MAX_JOBS_LIMIT:
             raise ConfigError("max_jobs", f"must be from 1 to {MAX_JOBS_LIMIT}")
         for name in ("heartbeat_ms", "silence_s"):

@@ -69,7 +69,7 @@ class Stats:
         self.succeeded = 0
         self.failed = 0
         self.cancelled = 0
-        # Jobs beyond `max_jobs`.
+        # Jobs beyond `max_jobs`, or that came while the node drains.
         self.refused = 0
         # Assignments that were running or done already, or older than what is known.
         self.duplicates = 0
@@ -109,6 +109,8 @@ class Worker:
         self._outlet = outlet
         self._max_jobs = max_jobs
         self._acks = acks
+        # Why no new jobs are taken, or None while they are.
+        self._closed_for: str | None = None
         # Job id -> the job being worked on and its task.
         self._running: dict[str, tuple[Job, asyncio.Task[Result]]] = {}
         # Tasks of replaced attempts that have not ended yet.
@@ -153,11 +155,16 @@ class Worker:
         if not self._is_news(message):
             self.stats.duplicates += 1
             return
-        if len(self._running) >= self._max_jobs:
-            self.stats.refused += 1
-            self._fail(message, JobFailed("NODE_OVERLOADED", f"{self._max_jobs} jobs are running"))
-            return
-        self._start(message)
+        if self._closed_for is not None:
+            self._refuse(message, "NODE_UNAVAILABLE", self._closed_for)
+        elif len(self._running) >= self._max_jobs:
+            self._refuse(message, "NODE_OVERLOADED", f"{self._max_jobs} jobs are running")
+        else:
+            self._start(message)
+
+    def refuse_new(self, reason: str) -> None:
+        """Start nothing any more; what runs goes on."""
+        self._closed_for = reason
 
     def cancel(self, message: JobCancel) -> None:
         """Stop a job; the acknowledgement follows when its handler has really ended."""
@@ -208,9 +215,13 @@ class Worker:
         running = self._running.get(message.job_id)
         if running is not None:
             job, task = running
-            if message.attempt_id <= job.assign.attempt_id:
+            if message.attempt_id > job.assign.attempt_id:
+                self._replace(job, task)
+            else:
+                if message.attempt_id == job.assign.attempt_id and not job.cancelled:
+                    # The instance that asks did not hear it, or is another one than then.
+                    self._tell_accepted(message)
                 return False
-            self._replace(job, task)
         kept = self._kept.get(message.job_id)
         if kept is None:
             return True
@@ -230,8 +241,7 @@ class Worker:
 
     def _start(self, message: JobAssign) -> None:
         self.stats.jobs += 1
-        if self._acks:
-            self._tell_accepted(message)
+        self._tell_accepted(message)
         job = Job(message, self.node_id, self._outlet.send)
         task = asyncio.create_task(self._handler(job))
         self._running[message.job_id] = (job, task)
@@ -239,7 +249,7 @@ class Worker:
 
     def _tell_accepted(self, message: JobAssign) -> None:
         # Both at once: a job never waits here, beyond `max_jobs` it is refused.
-        for kind in (JobAck, JobStarted):
+        for kind in (JobAck, JobStarted) if self._acks else ():
             self._outlet.send(
                 kind(
                     job_id=message.job_id,
@@ -286,6 +296,10 @@ class Worker:
             self._fail(job.assign, JobFailed("INTERNAL_ERROR", "the result cannot be sent"))
         else:
             self.stats.succeeded += 1
+
+    def _refuse(self, assign: JobAssign, code: str, why: str) -> None:
+        self.stats.refused += 1
+        self._fail(assign, JobFailed(code, why))
 
     def _fail(self, assign: JobAssign, failed: JobFailed) -> None:
         self.stats.failed += 1

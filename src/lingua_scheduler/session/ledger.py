@@ -44,13 +44,15 @@ class _Open:
 class CoverageLedger:
     """The account of one session's speech."""
 
-    __slots__ = ("_admitted_ms", "_admitted_us", "_ms", "_open", "_reasons")
+    __slots__ = ("_admitted_ms", "_admitted_us", "_earlier_ms", "_ms", "_open", "_reasons")
 
     def __init__(self) -> None:
         # Everything admitted, exactly; whole milliseconds are handed out of it, so that
         # fractions are carried over to the next utterance instead of being rounded away.
         self._admitted_us = 0
         self._admitted_ms = 0
+        # Speech before the session came here, which is not in any sum.
+        self._earlier_ms = 0
         # Ended time, by fate.
         self._ms: dict[Fate, int] = dict.fromkeys(RANK, 0)
         # By utterance index.
@@ -67,6 +69,10 @@ class CoverageLedger:
     def open_utterances(self) -> int:
         """Return how many utterances have not ended yet."""
         return len(self._open)
+
+    def earlier(self, duration_ms: int) -> None:
+        """Note speech that was admitted, and is accounted for, by a former owner."""
+        self._earlier_ms = duration_ms
 
     def admit(self, index: int, duration_ms: float, lanes: int = 1) -> None:
         """Open the account of an utterance that goes into so many languages."""
@@ -112,6 +118,7 @@ class CoverageLedger:
             silent_ms=self._ms["silent"],
             failed_ms=self._ms["failed"],
             skipped_ms=self._ms["skipped"],
+            earlier_ms=self._earlier_ms,
         )
 
     def reasons(self) -> dict[tuple[Fate, str], int]:

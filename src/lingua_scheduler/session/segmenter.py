@@ -185,6 +185,29 @@ class Segmenter:
         return self._format.duration_ms(self._settled_bytes + self.buffered_bytes)
 
     @property
+    def newest_seq(self) -> int | None:
+        """Return the newest chunk's number, if chunks have numbers."""
+        return self._newest_seq
+
+    @property
+    def settled_seq(self) -> int | None:
+        """Return up to which chunk nothing is kept here; None while an utterance is collected."""
+        if self._size or self._newest_seq is None:
+            return None
+        waiting = self._lead.first_seq
+        return self._newest_seq if waiting is None else waiting - 1
+
+    @property
+    def settled_ms(self) -> int:
+        """Return the length of the audio that was cut or let pass."""
+        return self._format.duration_ms(self._settled_bytes)
+
+    def go_on(self, next_seq: int | None, at_ms: int) -> None:
+        """Begin in the middle of a session: at this chunk and this place in its audio."""
+        self._newest_seq = None if next_seq is None else next_seq - 1
+        self._settled_bytes = self._format.bytes_lasting(at_ms)
+
+    @property
     def is_idle(self) -> bool:
         """Tell whether nothing is being said: no audio is kept and no turn goes on."""
         return not self._parts and not self._is_sliced

@@ -48,6 +48,16 @@ class Marks:
     nmt_ms: float = 0.0
     tts_ms: float = 0.0
 
+    def since_push(self, mark: float) -> int:
+        """Return how long after the push something happened, in whole milliseconds."""
+        return max(0, round(mark - self.push)) if mark else 0
+
+    def take_span(self, accepted_ms: int, result_ms: int, now_ms: float) -> None:
+        """Note what another instance measured of the last attempt; its outcome is here now."""
+        self.result = self.settled = now_ms
+        started = max(self.push, now_ms - result_ms)
+        self.accepted = min(now_ms, started + accepted_ms) if accepted_ms else 0.0
+
     def take_stages(self, timings: ServiceTimings | None) -> None:
         """Note what the last attempt's node says of its stages, in place of an earlier one's."""
         if timings is None:

@@ -126,6 +126,11 @@ class Preroll:
         self._drop(excess)
         return excess
 
+    @property
+    def first_seq(self) -> int | None:
+        """Return the number of the oldest chunk, if there is one and it has one."""
+        return self._chunks[0].seq if self._chunks else None
+
     def take(self) -> list[Waiting]:
         """Give out all chunks."""
         taken, self._chunks, self.size = self._chunks, [], 0

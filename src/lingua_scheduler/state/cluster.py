@@ -97,13 +97,17 @@ class ClusterConnection(CallingConnection):
 
     async def every_master(self, *words: Word) -> list[Any]:
         """Send a keyless command to each master that owns slots and return all replies."""
+        replies = [self.command(slot, *words) for slot in self.masters()]
+        await asyncio.wait(replies)
+        return [reply.result() for reply in replies]
+
+    def masters(self) -> list[int]:
+        """Return a slot of each master that owns any."""
         # Any slot of a master routes to it, also when the call must be retried.
         slot_of = {steady: slot for slot, steady in enumerate(self._slots) if steady is not None}
         if not slot_of:
             raise StoreUnavailable(self._where, self._problem)
-        replies = [self.command(slot, *words) for slot in slot_of.values()]
-        await asyncio.wait(replies)
-        return [reply.result() for reply in replies]
+        return list(slot_of.values())
 
     async def close(self) -> None:
         """Fail what is pending and leave neither tasks nor sockets behind."""
@@ -165,7 +169,10 @@ class ClusterConnection(CallingConnection):
     def _follow_move(self, link: Link, redirect: re.Match[str]) -> None:
         if not self._is_closed:
             target = self._link_to(redirect_target(redirect, link.address))
-            self._slots[int(redirect["slot"])] = target
+            slot = int(redirect["slot"])
+            if self._slots[slot] is not target:
+                self._advance()
+            self._slots[slot] = target
             self._refresh_wanted.set()
 
     def _ask(self, link: Link, call: Call, redirect: re.Match[str]) -> None:
@@ -190,7 +197,11 @@ class ClusterConnection(CallingConnection):
         steady = self._links.get(address)
         if steady is None:
             steady = SteadyLink(
-                address, self._options, self._answer_error, self._refresh_wanted.set
+                address,
+                self._options,
+                self._answer_error,
+                on_down=self._refresh_wanted.set,
+                on_back=self._advance,
             )
             steady.start()
             self._links[address] = steady
@@ -271,6 +282,9 @@ class ClusterConnection(CallingConnection):
             masters.add(address)
             nodes.update([address, *(node_address(replica, source) for replica in replicas)])
             slots[first : last + 1] = [self._link_to(address)] * (last + 1 - first)
+        # Not the first map, and other masters: what the old ones acknowledged may not be there.
+        if self._nodes and slots != self._slots:
+            self._advance()
         self._slots = slots
         self._nodes = nodes
         retired = [self._links.pop(address) for address in set(self._links) - masters]

@@ -1,7 +1,8 @@
 """The data dictionary: every key that exists, what it holds and who ends it.
 
 A key is `<prefix>:v1:{cN}:<family...>`; the braces make the whole cell one cluster slot. Scripts
-are given the cell's `due` key and derive the others by the patterns below, and by no other.
+are given the cell's `due` key and derive the others by the patterns below, and by no other. What
+belongs to one instance is `<prefix>:v1:{i:<instance>}:<family>`, and its scripts get `inbox`.
 `docs/keys.md` is generated from here, and tests compare every key a script touches with it.
 """
 
@@ -15,6 +16,8 @@ from lingua_scheduler.errors import InvalidIdentifier
 from lingua_scheduler.state.cluster import key_slot
 
 IDENTIFIER = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+# A key after its prefix: of a cell, or of an instance.
+TAGGED = re.compile(r":v1:\{(?:(?P<cell>c\d+)|i:" + IDENTIFIER.pattern + r")\}:(?P<rest>.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +98,61 @@ FAMILIES = (
         "service -> ms until which it is unavailable",
         "node_mark at that time",
     ),
+    Family("pair:<code>", "string", "the node a pairing code is for (c0)", "its use, or its PX"),
     Family(
         "reserved",
         "hash",
         "job|attempt|home cell -> node, for jobs of other cells",
         "lease_release",
     ),
+    Family(
+        "room:<code>",
+        "hash",
+        "a room: tenant, times, version, and its members (includes/room.lua)",
+        "its last member leaving; room_check when nobody spoke",
+    ),
+    Family(
+        "instances",
+        "zset",
+        "instance -> ms of its last beat (only in c0)",
+        "its own end; instance_forget by a survivor",
+    ),
+    Family(
+        "instance:<instance>",
+        "hash",
+        "boot, started_at, host, pid, version, url, draining (only in c0)",
+        "its own end; instance_forget by a survivor",
+    ),
+    Family(
+        "inboxes",
+        "set",
+        "every instance that may have an inbox (only in c0)",
+        "the removal of the inbox",
+    ),
+    Family(
+        "dlqs",
+        "set",
+        "every instance that may have dead letters (only in c0)",
+        "the last dead letter's end",
+    ),
+)
+
+# The keys of one instance, which share the tag `{i:<instance>}`.
+INSTANCE_FAMILIES = (
+    Family("absent", "none", "nothing, ever: it guards calls while a slot is moved", "nobody"),
+    Family(
+        "inbox",
+        "stream",
+        "letters to this instance, until their effect",
+        "its orderly end; else a survivor, when it is read",
+    ),
+    Family(
+        "dlq",
+        "stream",
+        "letters that could not be applied, with the reason",
+        "people (replay, drop); bounded in length",
+    ),
+    Family("adopter", "string", "the survivor that reads the inbox now", "its release, or its PX"),
 )
 
 
@@ -122,6 +174,23 @@ class Cell:
     def key(self, family: str, rest: str = "") -> str:
         """Name a key for reading in tests and tools."""
         return f"{self.base}{family}:{rest}" if rest else f"{self.base}{family}"
+
+
+class InstanceKeys:
+    """The keys of one instance: one hash tag, so one slot of a cluster."""
+
+    __slots__ = ("absent", "adopter", "base", "dlq", "inbox", "instance", "keys", "slot")
+
+    def __init__(self, prefix: str, instance: str) -> None:
+        self.instance = identifier("instance", instance)
+        self.base = f"{prefix}:v1:{{i:{instance}}}:"
+        self.inbox = f"{self.base}inbox".encode()
+        self.dlq = f"{self.base}dlq".encode()
+        self.adopter = f"{self.base}adopter".encode()
+        self.absent = f"{self.base}absent".encode()
+        # What a script is given, for the same reasons as a cell's.
+        self.keys = (self.inbox, self.absent)
+        self.slot = key_slot(self.inbox)
 
 
 class Cells:
@@ -161,10 +230,11 @@ def identifier(kind: str, value: str) -> str:
 
 def family_of(key: str, prefix: str) -> Family | None:
     """Return the family a key belongs to, or None if the dictionary does not know it."""
-    found = re.fullmatch(re.escape(prefix) + r":v1:\{c\d+\}:(?P<rest>.+)", key)
-    if not found:
+    found = TAGGED.fullmatch(key.removeprefix(prefix))
+    if not found or not key.startswith(prefix):
         return None
-    return next((f for f in FAMILIES if f.regex().fullmatch(found["rest"])), None)
+    families = FAMILIES if found["cell"] else INSTANCE_FAMILIES
+    return next((f for f in families if f.regex().fullmatch(found["rest"])), None)
 
 
 def keys_page() -> str:
@@ -175,10 +245,19 @@ def keys_page() -> str:
         "Generated from `state/keys.py`. Every key is `<prefix>:v1:{cN}:` and one of these; the",
         "braces keep a cell in one slot of a cluster.",
         "",
-        "| key | type | holds | ended by |",
-        "|---|---|---|---|",
+        *table_of(FAMILIES),
+        "",
+        "What belongs to one instance is `<prefix>:v1:{i:<instance>}:` and one of these:",
+        "",
+        *table_of(INSTANCE_FAMILIES),
     ]
-    for family in FAMILIES:
+    return "\n".join(rows) + "\n"
+
+
+def table_of(families: tuple[Family, ...]) -> list[str]:
+    """Return the lines of a table with a row for each family."""
+    rows = ["| key | type | holds | ended by |", "|---|---|---|---|"]
+    for family in families:
         pattern, holds = (text.replace("|", "\\|") for text in (family.pattern, family.holds))
         rows.append(f"| `{pattern}` | {family.kind} | {holds} | {family.ended_by} |")
-    return "\n".join(rows) + "\n"
+    return rows

@@ -42,6 +42,10 @@ SECOND_LOOK_S = 0.01
 # Replies that say "not now" or "not here": the command did not run.
 ELSEWHERE = frozenset({"MOVED", "ASK", "READONLY", "UNBLOCKED"})
 TRANSIENT = frozenset({"LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY"})
+# A server that takes no writes: full, without the replicas it must have, or without a disk. It
+# says so at the first write of a script or never, so the script has changed nothing. This can
+# last, so it is not retried here.
+NO_WRITES = frozenset({"OOM", "NOREPLICAS", "MISCONF"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ class Call:
 def refuse(link: Link, call: Call, text: str) -> None:
     """Fail the call: unavailable if it did not run and may later or elsewhere, else rejected."""
     code = text.partition(" ")[0]
-    if code in TRANSIENT or code in ELSEWHERE:
+    if code in TRANSIENT or code in ELSEWHERE or code in NO_WRITES:
         call.fail(StoreUnavailable(str(link.address), text))
     else:
         call.fail(StoreRejected(call.label, text))

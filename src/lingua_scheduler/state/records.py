@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from lingua_scheduler.errors import InvalidDemand, InvalidNode
 from lingua_scheduler.state.reply import Reply  # noqa: TC001 read by NamedTuple at run time
+
+if TYPE_CHECKING:
+    from lingua_scheduler.state.keys import Cell
 
 UNSAFE_IN_REASON = re.compile(r"[^A-Za-z0-9_.:-]")
 # Lua writes whole numbers in full up to 1e14; no conversation comes near this.
@@ -34,6 +37,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     preferred: str = ""
     unwanted_from: int = -1
     audio: bool = False
+    # Which owner submits it: a former one's is refused. 0: nobody asks.
+    fence: int = 0
+    # What a later owner needs: the next free index, and up to where the speech is admitted.
+    top: int = 0
+    heard: int = -1
+    heard_ms: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < INDEX_MAX:
@@ -51,6 +60,8 @@ class NodeAbout(msgspec.Struct, frozen=True, kw_only=True):
     acks: bool = False
     draining: bool = False
     info: str = ""
+    # The same socket once more: a newer one of the node keeps its place.
+    again: bool = False
 
     def __post_init__(self) -> None:
         if self.max < 1:
@@ -68,7 +79,7 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Placement(NamedTuple):
-    """A job's attempt on a node, to be pushed to it."""
+    """A job's attempt on a node, to be pushed to it by the instance that has the node."""
 
     job: str
     attempt: int
@@ -77,6 +88,8 @@ class Placement(NamedTuple):
     instance: str
     context_reset: bool
     ends_at_ms: int
+    # The job's cell; `cell` is the node's.
+    home: str = ""
 
 
 class Released(NamedTuple):
@@ -214,6 +227,8 @@ class NodeReply(NamedTuple):
     lost: tuple[Lease, ...] = ()
     unknown: tuple[str, ...] = ()
     placed: tuple[Placement, ...] = ()
+    # What a process that came back still has.
+    held: tuple[Lease, ...] = ()
 
 
 class Cancelled(NamedTuple):
@@ -225,6 +240,55 @@ class Cancelled(NamedTuple):
     node: str
 
 
+class Opening(NamedTuple):
+    """How a session is opened: by whom before, and what a later owner must know."""
+
+    # The owner's own number when it opens its session again; 0: a new session.
+    fence: int = 0
+    # Positions start over: the store went back behind what was delivered.
+    restart: bool = False
+    # token, about, heard, heard_ms, top
+    fields: tuple[bytes | str | int, ...] = ()
+
+
+class Claim(NamedTuple):
+    """What a client that comes back says: its token's digest and its position."""
+
+    token: str
+    epoch: str
+    last_seq: int
+
+
+class Resumed(NamedTuple):
+    """The answer to a client that came back, for the session's new owner."""
+
+    reply: Reply
+    epoch: str = ""
+    fence: int = 0
+    previous_owner: str = ""
+    about: bytes = b""
+    # The last chunk of admitted speech, -1 if none had a number, and where in the audio it ends.
+    heard: int = -1
+    heard_ms: int = 0
+    next_index: int = 0
+    last_seq: int = 0
+    # Lane -> the next index it has not heard of.
+    lanes: tuple[tuple[str, int], ...] = ()
+    # Indices of outcomes still to come, one for each language.
+    open: tuple[int, ...] = ()
+    turns: tuple[str, ...] = ()
+
+
+class Fetched(NamedTuple):
+    """A job as its node's instance needs it."""
+
+    reply: Reply
+    spec: JobSpec | None = None
+    body: bytes = b""
+    audio: bytes = b""
+    owner: str = ""
+
+
 class OutboxPage(NamedTuple):
     """Outcomes after a position."""
 
@@ -232,6 +296,8 @@ class OutboxPage(NamedTuple):
     epoch: str = ""
     last_seq: int = 0
     entries: tuple[Released, ...] = ()
+    # Up to where outcomes were forgotten, if the position asked for is outside of what is kept.
+    trimmed: int = 0
 
 
 class PoolRow(NamedTuple):
@@ -294,17 +360,18 @@ def read_released(raw: list[Any]) -> tuple[Released, ...]:
     return tuple(read_entry(raw[i], raw[i + 1]) for i in range(0, len(raw), 2))
 
 
-def read_placement(raw: list[Any]) -> Placement:
-    """Read one placement of an answer."""
+def read_placement(raw: list[Any], home: Cell) -> Placement:
+    """Read one placement of a cell's answer: a cell places only its own jobs."""
     job, attempt, node, cell, instance, moved, ends_at = raw
     return Placement(
-        job.decode(), attempt, node.decode(), cell.decode(), instance.decode(), moved == 1, ends_at
-    )
+        job.decode(), attempt, node.decode(), cell.decode(), instance.decode(), moved == 1, ends_at,
+        home.name,
+    )  # fmt: skip
 
 
-def read_placements(raw: list[Any]) -> tuple[Placement, ...]:
-    """Read the placements of an answer."""
-    return tuple(read_placement(item) for item in raw) if raw else ()
+def read_placements(raw: list[Any], home: Cell) -> tuple[Placement, ...]:
+    """Read the placements of a cell's answer."""
+    return tuple(read_placement(item, home) for item in raw) if raw else ()
 
 
 def read_freed(raw: list[Any]) -> tuple[ForeignSlot, ...]:

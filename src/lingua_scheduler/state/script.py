@@ -47,6 +47,10 @@ class Connection(Protocol):
     A failed future counts as seen: the error of a call that nobody awaits any more is not printed.
     """
 
+    # How often the store may have lost acknowledged writes: grows, before any call succeeds
+    # again, when a lost connection is back and when slots have another master than before.
+    generation: int
+
     def run(
         self, script: Script, slot: int, keys: tuple[Word, ...], args: tuple[Word, ...]
     ) -> asyncio.Future[Any]:
@@ -63,6 +67,10 @@ class Connection(Protocol):
 
     async def every_master(self, *words: Word) -> list[Any]:
         """Send a keyless command to each master and return all replies."""
+        ...
+
+    def masters(self) -> list[int]:
+        """Return a slot of each master, for keyless commands that go to one after another."""
         ...
 
     async def close(self) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 INCLUDE = re.compile(r'^(?P<indent> *)--- @include "(?P<path>[a-z0-9_/]+)"$')
 REPLY = re.compile(r"\bReply\.(\w+)")
 HEAD_SECTIONS = ("-- KEYS: due", "-- ARGV: now_ms", "-- Returns: ", "-- Writes: ", "-- Cost: ")
+# Scripts of this name work on the keys of an instance; all others on those of a cell.
+OF_INSTANCE = "inbox_"
 
 
 class ScriptError(Exception):
@@ -100,6 +102,7 @@ def slim(source: str) -> str:
 def check_head(name: str, source: str) -> None:
     """Each script says what it takes, returns, writes and costs before its first line of code."""
     head = source.split("--- @include", 1)[0]
-    for section in HEAD_SECTIONS:
+    keys = "-- KEYS: inbox" if name.startswith(OF_INSTANCE) else HEAD_SECTIONS[0]
+    for section in (keys, *HEAD_SECTIONS[1:]):
         if section not in head:
             raise ScriptError(f"{name}: the head lacks `{section}`")

@@ -40,6 +40,7 @@ class CallingConnection(Connection):
         self._loop = asyncio.get_running_loop()
         self._options = options
         self._timeout_s = options.call_timeout_ms / 1000
+        self.generation = 0
         # Calls that met "not now", each with the timer that sends it again.
         self._waiting: dict[Call, asyncio.TimerHandle] = {}
 
@@ -57,6 +58,9 @@ class CallingConnection(Connection):
         future = self._loop.create_future()
         self._send(Call(future, pack(words), None, slot, monotonic() + self._timeout_s))
         return future
+
+    def _advance(self) -> None:
+        self.generation += 1
 
     @abstractmethod
     def _send(self, call: Call) -> None:
@@ -129,7 +133,7 @@ class SingleConnection(CallingConnection):
     def __init__(self, address: Address, options: LinkOptions) -> None:
         super().__init__(options)
         self._address = address
-        self._steady = SteadyLink(address, options, self._answer_error)
+        self._steady = SteadyLink(address, options, self._answer_error, on_back=self._advance)
 
     @classmethod
     async def open(cls, address: Address, options: LinkOptions) -> SingleConnection:
@@ -146,6 +150,10 @@ class SingleConnection(CallingConnection):
     async def every_master(self, *words: Word) -> list[Any]:
         """Send the command to the one server there is."""
         return [await self.command(0, *words)]
+
+    def masters(self) -> list[int]:
+        """Return a slot of the one server there is."""
+        return [0]
 
     async def close(self) -> None:
         """Fail what is pending and leave neither tasks nor sockets behind."""
@@ -181,6 +189,7 @@ class SteadyLink:
         options: LinkOptions,
         on_error: ErrorPolicy,
         on_down: Callable[[], None] = lambda: None,
+        on_back: Callable[[], None] = lambda: None,
     ) -> None:
         self.address = address
         # The link in use, or the last one, which fails every call with the reason of its loss.
@@ -192,7 +201,9 @@ class SteadyLink:
 
         self._options = options
         self._on_error = on_error
+        # Called after each loss or failed attempt, and at each connect that follows one.
         self._on_down = on_down
+        self._on_back = on_back
         self._keeper: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -235,12 +246,12 @@ class SteadyLink:
 
     async def _connect(self) -> bool:
         """Try once; a failed link stays as the current one, to tell its reason to callers."""
-        if self.link.lost.is_set():
-            link = Link(self.address, self._options, self._on_error)
-        else:
-            link = self.link
+        is_back = self.link.lost.is_set()
+        link = Link(self.address, self._options, self._on_error) if is_back else self.link
         try:
             await link.connect()
+            if is_back:
+                self._on_back()  # before callers get the link
         except (StoreUnavailable, StoreRejected):
             return False
         finally:

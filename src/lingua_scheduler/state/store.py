@@ -13,13 +13,17 @@ import msgspec
 from lingua_scheduler.state.records import (
     Cancelled,
     Effects,
+    Fetched,
+    JobSpec,
     Lease,
     Moved,
     NodeReply,
     NodeRow,
+    Opening,
     OutboxPage,
     PoolRow,
     Reserved,
+    Resumed,
     Settled,
     Submitted,
     WaitingJob,
@@ -37,10 +41,12 @@ if TYPE_CHECKING:
 
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.policy import FleetPolicy
-    from lingua_scheduler.state.records import Beat, ForeignSlot, JobSpec, NodeAbout
+    from lingua_scheduler.state.records import Beat, Claim, ForeignSlot, NodeAbout
     from lingua_scheduler.state.script import Connection, Word
 
 pack = msgspec.msgpack.Encoder().encode
+NEW_SESSION = Opening()
+read_spec = msgspec.msgpack.Decoder(JobSpec).decode
 
 
 class Store:
@@ -70,11 +76,13 @@ class Store:
         raw = await self._run(
             "job_submit", cell, self._jobs_policy, job, pack(spec), body, audio, park
         )
-        return read_submitted(raw)
+        return read_submitted(raw, cell)
 
     async def job_place(self, cell: Cell, job: str, *, park: int = 0) -> Submitted:
         """Place a job that waits: here, else in the queue (or left parked)."""
-        return read_submitted(await self._run("job_place", cell, self._jobs_policy, job, park))
+        return read_submitted(
+            await self._run("job_place", cell, self._jobs_policy, job, park), cell
+        )
 
     async def job_commit(
         self, cell: Cell, job: str, attempt: int, node_cell: str, slot: Reserved
@@ -84,7 +92,16 @@ class Store:
             "job_commit", cell, self._jobs_policy, job, attempt,
             node_cell, slot.node, slot.boot, int(slot.acks), slot.instance,
         )  # fmt: skip
-        return read_submitted(raw)
+        return read_submitted(raw, cell)
+
+    async def job_fetch(
+        self, cell: Cell, job: str, attempt: int, node: str, *, audio: bool = True
+    ) -> Fetched:
+        """Read a job for the instance of the node that holds it."""
+        raw = await self._run("job_fetch", cell, job, attempt, node, int(audio))
+        if raw[0] != Reply.OK:
+            return Fetched(Reply(raw[0]))
+        return Fetched(Reply.OK, read_spec(raw[1]), raw[2], raw[3], raw[4].decode())
 
     async def job_mark(self, cell: Cell, job: str, attempt: int, node: str, state: str) -> Reply:
         """Record that a job was dispatched, accepted or is running."""
@@ -115,7 +132,7 @@ class Store:
             payload,
             self._binding_ms,
         )
-        return read_settled(raw)
+        return read_settled(raw, cell)
 
     async def job_failover(
         self, cell: Cell, job: str, attempt: int, *, node: str = "", reason: str, park: int = 0
@@ -124,7 +141,7 @@ class Store:
         raw = await self._run(
             "job_failover", cell, self._jobs_policy, job, attempt, node, reason_word(reason), park
         )
-        return read_moved(job, raw)
+        return read_moved(job, raw, cell)
 
     async def job_cancel(self, cell: Cell, job: str, reason: str) -> tuple[Settled, Cancelled]:
         """End a job nobody wants any more; also says who must be told to stop."""
@@ -132,11 +149,11 @@ class Store:
         if raw[0] != Reply.SETTLED:
             return Settled(Reply(raw[0])), Cancelled(job, 0, "", "")
         told = Cancelled(job, raw[7], raw[8].decode(), raw[9].decode())
-        return Settled(Reply.SETTLED, read_effects(raw)), told
+        return Settled(Reply.SETTLED, read_effects(raw, cell)), told
 
     # Order
 
-    async def lane_fill(
+    async def lane_fill(  # noqa: PLR0913 where, why and who
         self,
         cell: Cell,
         session: str,
@@ -145,14 +162,15 @@ class Store:
         index: int = -1,
         unwanted_from: int = -1,
         reason: str = "gap_timeout",
+        fence: int = 0,
     ) -> Settled:
         """Put an explicit outcome at one index, or into every hole that is due."""
         raw = await self._run(
-            "lane_fill", cell, self._jobs_policy, session, lane, index, unwanted_from, reason
+            "lane_fill", cell, self._jobs_policy, session, lane, index, unwanted_from, reason, fence
         )
         if raw[0] != Reply.SETTLED:
             return Settled(Reply(raw[0]))
-        return Settled(Reply.SETTLED, read_effects([*raw, [], []]))
+        return Settled(Reply.SETTLED, read_effects([*raw, [], []], cell))
 
     async def outbox_read(
         self, cell: Cell, session: str, *, epoch: str = "", after_seq: int = 0, limit: int = 256
@@ -161,21 +179,62 @@ class Store:
         raw = await self._run("outbox_read", cell, session, epoch, after_seq, limit)
         if raw[0] != Reply.OK:
             epoch = raw[1].decode() if raw[0] == Reply.EPOCH_CHANGED else ""
-            return OutboxPage(Reply(raw[0]), epoch)
+            is_outside = raw[0] == Reply.TRIMMED
+            return OutboxPage(
+                Reply(raw[0]), epoch, raw[2] if is_outside else 0,
+                trimmed=raw[1] if is_outside else 0,
+            )  # fmt: skip
         return OutboxPage(Reply.OK, raw[1].decode(), raw[2], read_released(raw[3]))
 
-    async def outbox_ack(self, cell: Cell, session: str, epoch: str, seq: int) -> Reply:
+    async def outbox_ack(
+        self, cell: Cell, session: str, epoch: str, seq: int, *, fence: int = 0
+    ) -> Reply:
         """Forget outcomes up to a position."""
-        return Reply((await self._run("outbox_ack", cell, session, epoch, seq))[0])
+        return Reply((await self._run("outbox_ack", cell, session, epoch, seq, fence))[0])
 
     # Sessions
 
     async def session_open(
-        self, cell: Cell, session: str, owner: str, *, tenant: str = "", lease_ms: int = 60_000
-    ) -> tuple[Reply, str]:
-        """Open or take over a session; returns its epoch."""
-        raw = await self._run("session_open", cell, session, owner, tenant, lease_ms)
-        return Reply(raw[0]), raw[1].decode()
+        self,
+        cell: Cell,
+        session: str,
+        owner: str,
+        *,
+        tenant: str = "",
+        lease_ms: int = 60_000,
+        opening: Opening = NEW_SESSION,
+    ) -> tuple[Reply, str, int]:
+        """Open a session, or open it again as its owner; returns its epoch and its fence."""
+        fence, restart, fields = opening
+        raw = await self._run(
+            "session_open", cell, session, owner, tenant, lease_ms, fence, int(restart), *fields
+        )
+        return Reply(raw[0]), raw[1].decode(), raw[2] if len(raw) > 2 else 0
+
+    async def session_resume(
+        self, cell: Cell, session: str, owner: str, *, tenant: str, lease_ms: int, claim: Claim
+    ) -> Resumed:
+        """Take a session over for a client that came back."""
+        raw = await self._run(
+            "session_resume", cell, session, owner, tenant, claim.token, lease_ms, claim.epoch,
+            claim.last_seq,
+        )  # fmt: skip
+        if raw[0] != Reply.RESUMED:
+            return Resumed(Reply(raw[0]))
+        _, epoch, fence, previous, about, heard, heard_ms, top, seq, lanes, opened, turns = raw
+        return Resumed(
+            Reply.RESUMED, epoch.decode(), fence, previous.decode(), about, heard, heard_ms, top,
+            seq, tuple((lanes[i].decode(), lanes[i + 1]) for i in range(0, len(lanes), 2)),
+            tuple(opened),
+            tuple(turn.decode() for turn in turns),
+        )  # fmt: skip
+
+    async def session_note(
+        self, cell: Cell, session: str, fence: int, fields: dict[str, Word]
+    ) -> Reply:
+        """Note what a later owner needs."""
+        words = [word for pair in fields.items() for word in pair]
+        return Reply((await self._run("session_note", cell, session, fence, *words))[0])
 
     async def session_renew(
         self, cell: Cell, owner: str, sessions: Sequence[str], lease_ms: int
@@ -185,23 +244,23 @@ class Store:
         return tuple(name.decode() for name in raw[1])
 
     async def session_close(
-        self, cell: Cell, session: str, reason: str, *, lapse_only: bool = False
+        self, cell: Cell, session: str, reason: str, *, lapse_only: bool = False, fence: int = 0
     ) -> tuple[Settled, tuple[Cancelled, ...]]:
         """Close a session; its live jobs end as cancelled."""
         raw = await self._run(
-            "session_close", cell, self._fleet_policy, session, reason, int(lapse_only)
+            "session_close", cell, self._fleet_policy, session, reason, int(lapse_only), fence
         )
         if raw[0] != Reply.SETTLED:
             return Settled(Reply(raw[0])), ()
         told = tuple(Cancelled(j.decode(), a, c.decode(), n.decode()) for j, a, c, n in raw[7])
-        return Settled(Reply.SETTLED, read_effects(raw)), told
+        return Settled(Reply.SETTLED, read_effects(raw, cell)), told
 
-    async def turn_end(self, cell: Cell, session: str, turn: str) -> Settled:
+    async def turn_end(self, cell: Cell, session: str, turn: str, *, fence: int = 0) -> Settled:
         """End a turn that has no closing piece."""
-        raw = await self._run("turn_end", cell, self._jobs_policy, session, turn)
+        raw = await self._run("turn_end", cell, self._jobs_policy, session, turn, fence)
         if raw[0] != Reply.SETTLED:
             return Settled(Reply(raw[0]))
-        return Settled(Reply.SETTLED, read_effects([*raw, []]))
+        return Settled(Reply.SETTLED, read_effects([*raw, []], cell))
 
     # Leases for jobs of other cells
 
@@ -238,7 +297,7 @@ class Store:
         )
         if raw[0] != Reply.OK:
             return Settled(Reply(raw[0]))
-        return Settled(Reply.OK, Effects(placed=read_placements(raw[1])))
+        return Settled(Reply.OK, Effects(placed=read_placements(raw[1], cell)))
 
     # Nodes
 
@@ -249,10 +308,12 @@ class Store:
         raw = await self._run(
             "node_register", cell, self._fleet_policy, node, boot, conn, can, pack(about)
         )
-        _, status, pool, lost, placed = raw
+        if raw[0] == Reply.FENCED:
+            return NodeReply(Reply.FENCED)
+        _, status, pool, lost, placed, *held = raw
         return NodeReply(
             Reply(raw[0]), status.decode(), pool.decode(), read_leases(lost),
-            placed=read_placements(placed),
+            placed=read_placements(placed, cell), held=read_leases(held[0] if held else []),
         )  # fmt: skip
 
     async def node_beat(
@@ -265,7 +326,7 @@ class Store:
         _, status, pool, lost, unknown, placed = raw
         return NodeReply(
             Reply.OK, status.decode(), pool.decode(), read_leases(lost),
-            tuple(name.decode() for name in unknown), read_placements(placed),
+            tuple(name.decode() for name in unknown), read_placements(placed, cell),
         )  # fmt: skip
 
     async def node_drain(self, cell: Cell, node: str, *, drain: bool) -> tuple[NodeReply, int]:
@@ -273,14 +334,30 @@ class Store:
         raw = await self._run("node_drain", cell, self._fleet_policy, node, int(drain))
         if raw[0] != Reply.OK:
             return NodeReply(Reply(raw[0])), 0
-        return NodeReply(Reply.OK, placed=read_placements(raw[2])), raw[1]
+        return NodeReply(Reply.OK, placed=read_placements(raw[2], cell)), raw[1]
 
-    async def node_offline(self, cell: Cell, node: str, conn: str) -> NodeReply:
-        """The socket that registered the node is gone."""
-        raw = await self._run("node_offline", cell, self._claim_ms, node, conn)
+    async def node_offline(
+        self, cell: Cell, node: str, conn: str = "", *, instance: str = "", keep_ms: int = 0
+    ) -> NodeReply:
+        """The socket that registered the node is gone, or the instance that had it.
+
+        With `keep_ms` the node was asked to go elsewhere: its jobs stay its own for so long.
+        """
+        raw = await self._run("node_offline", cell, self._claim_ms, node, conn, instance, keep_ms)
         if raw[0] != Reply.OK:
             return NodeReply(Reply(raw[0]))
         return NodeReply(Reply.OK, "offline", lost=read_leases(raw[1]))
+
+    async def node_host(self, cell: Cell, node: str) -> str:
+        """Return the instance that has the node's socket, '' if none has."""
+        key = cell.key("node", node)
+        status, host = await self._connection.command(cell.slot, "HMGET", key, "status", "instance")
+        return host.decode() if host and status != b"offline" else ""
+
+    async def node_drains(self, cell: Cell, node: str) -> bool:
+        """Tell whether somebody has stopped new work for a node."""
+        key = cell.key("node", node)
+        return bool(await self._connection.command(cell.slot, "HGET", key, "drain") == b"1")
 
     async def node_check(self, cell: Cell, node: str) -> NodeReply:
         """A node's timer rang."""
@@ -295,7 +372,7 @@ class Store:
         reply = Reply(raw[0])
         if reply not in (Reply.OK, Reply.RESTORED):
             return NodeReply(reply)
-        return NodeReply(reply, pool=raw[1].decode(), placed=read_placements(raw[-1]))
+        return NodeReply(reply, pool=raw[1].decode(), placed=read_placements(raw[-1], cell))
 
     # Cells
 
@@ -334,19 +411,19 @@ class Store:
         return tuple(read_node_row(row) for row in raw[2])
 
 
-def read_effects(raw: list[Any]) -> Effects:
+def read_effects(raw: list[Any], cell: Cell) -> Effects:
     """Read `_, epoch, owner, session, released, freed, placed` of an answer."""
     return Effects(
         raw[1].decode(), raw[2].decode(), raw[3].decode(),
-        read_released(raw[4]), read_freed(raw[5]), read_placements(raw[6]),
+        read_released(raw[4]), read_freed(raw[5]), read_placements(raw[6], cell),
     )  # fmt: skip
 
 
-def read_submitted(raw: list[Any]) -> Submitted:
+def read_submitted(raw: list[Any], cell: Cell) -> Submitted:
     """Read the answer of job_submit, job_place and job_commit."""
     reply = Reply(raw[0])
     if reply is Reply.PLACED:
-        return Submitted(reply, read_placement(raw[1]))
+        return Submitted(reply, read_placement(raw[1], cell))
     if reply in (Reply.QUEUED, Reply.PARKED):
         affinity = raw[3].decode() if len(raw) > 3 else ""
         return Submitted(reply, code=Reply(raw[1]), label=raw[2].decode(), affinity=affinity)
@@ -357,18 +434,18 @@ def read_submitted(raw: list[Any]) -> Submitted:
             outcome=outcome.decode(), seq=seq,
         )  # fmt: skip
     if reply is Reply.SETTLED:
-        return Submitted(reply, effects=read_effects([*raw, [], []]))
+        return Submitted(reply, effects=read_effects([*raw, [], []], cell))
     if reply is Reply.HELD:
         return Submitted(reply, attempt=raw[1], node=raw[2].decode(), affinity=raw[3].decode())
     label = raw[1].decode() if len(raw) > 1 and isinstance(raw[1], bytes) else ""
     return Submitted(reply, code=reply if reply in UNPLACEABLE else None, label=label)
 
 
-def read_settled(raw: list[Any]) -> Settled:
+def read_settled(raw: list[Any], cell: Cell) -> Settled:
     """Read the answer of job_settle."""
     reply = Reply(raw[0])
     if reply is Reply.SETTLED:
-        return Settled(reply, read_effects(raw))
+        return Settled(reply, read_effects(raw, cell))
     if reply is Reply.ALREADY:
         return Settled(reply, outcome=raw[1].decode(), seq=raw[2])
     if reply is Reply.STALE_ATTEMPT:
@@ -378,18 +455,24 @@ def read_settled(raw: list[Any]) -> Settled:
     return Settled(reply, outcome=raw[1].decode() if len(raw) > 1 else "")
 
 
-def read_moved(job: str, raw: list[Any]) -> Moved:
+def read_moved(job: str, raw: list[Any], cell: Cell) -> Moved:
     """Read the answer of job_failover."""
     reply = Reply(raw[0])
     if reply is Reply.PLACED:
         _, placement, freed, placed, reason, left = raw
-        effects = Effects(freed=read_freed(freed), placed=read_placements(placed))
+        effects = Effects(freed=read_freed(freed), placed=read_placements(placed, cell))
         return Moved(
-            reply, read_placement(placement), None, "", effects, reason.decode(), left.decode()
+            reply,
+            read_placement(placement, cell),
+            None,
+            "",
+            effects,
+            reason.decode(),
+            left.decode(),
         )
     if reply in (Reply.QUEUED, Reply.PARKED):
         _, code, label, freed, placed, reason, left, attempt, *need = raw
-        effects = Effects(freed=read_freed(freed), placed=read_placements(placed))
+        effects = Effects(freed=read_freed(freed), placed=read_placements(placed, cell))
         waiting = WaitingJob(job, attempt, *(text.decode() for text in need))
         return Moved(
             reply, None, Reply(code), label.decode(), effects, reason.decode(), left.decode(),
@@ -397,12 +480,19 @@ def read_moved(job: str, raw: list[Any]) -> Moved:
         )  # fmt: skip
     if reply is Reply.SETTLED:
         return Moved(
-            reply, effects=read_effects(raw), reason=raw[7].decode(), left_node=raw[8].decode()
+            reply,
+            effects=read_effects(raw, cell),
+            reason=raw[7].decode(),
+            left_node=raw[8].decode(),
         )
     if reply is Reply.DEFERRED:
-        _, cell, node, ends_at, attempt = raw
+        _, node_cell, node, ends_at, attempt = raw
         return Moved(
-            reply, cell=cell.decode(), left_node=node.decode(), ends_at_ms=ends_at, attempt=attempt
+            reply,
+            cell=node_cell.decode(),
+            left_node=node.decode(),
+            ends_at_ms=ends_at,
+            attempt=attempt,
         )
     return Moved(reply)
 

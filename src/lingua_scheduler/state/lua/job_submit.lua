@@ -2,7 +2,7 @@
 -- KEYS: due
 -- ARGV: now_ms, policy (msgpack map), job id, spec (msgpack map), body, audio, park
 --   spec: session, index, lane, demand, turn, is_slice, closes_turn, preferred, unwanted_from,
---   audio
+--   audio, fence, heard, heard_ms, top
 --   park: 0 queue when nobody here can take it; 1 park it, the caller tries other cells; 2 park at
 --   once unless the turn's node is here (the preferred node is in another cell)
 -- Returns: {PLACED, placement} | {QUEUED, code, label} | {PARKED, code, label, affinity}
@@ -24,9 +24,10 @@ local policy, spec, park = cmsgpack.unpack(ARGV[2]), cmsgpack.unpack(ARGV[4]), A
 local lane, session_key = spec.lane, BASE .. 'session:' .. spec.session
 local at = 'at:' .. lane .. ':' .. spec.index
 local s = redis.call('HMGET', session_key, 'epoch', 'closed', 'seq', 'trimmed', 'next:' .. lane,
-  at, 'skip:' .. lane)
+  at, 'skip:' .. lane, 'fence', 'top')
 if not s[1] then return { Reply.NO_SESSION, 'no_session' } end
 if s[2] then return { Reply.SESSION_CLOSED, 'session_closed' } end
+if spec.fence and tonumber(s[8]) ~= spec.fence then return { Reply.FENCED, 'owner' } end
 local next_index = tonumber(s[5])
 local refused = lane_refuses(session_key, spec, next_index or 0, s[7], s[6], policy.in_flight_max)
 if refused then return { refused, 'order' } end
@@ -59,6 +60,14 @@ end
 local order = { at, now .. ' ' .. job }
 if not next_index then
   order[3], order[4] = 'lanes', (redis.call('HGET', session_key, 'lanes') or '') .. lane .. ' '
+end
+-- A late one (another language, a second try) does not put back what a later utterance noted.
+if spec.top and spec.top >= tonumber(s[9] or 0) then
+  order[#order + 1], order[#order + 2] = 'top', spec.top
+  if spec.heard then
+    order[#order + 1], order[#order + 2] = 'heard', spec.heard
+    order[#order + 1], order[#order + 2] = 'heard_ms', spec.heard_ms or 0
+  end
 end
 lane_put(session_key, spec, next_index, order, policy.gap_ms)
 if ARGV[6] ~= '' then

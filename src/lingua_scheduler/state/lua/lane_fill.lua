@@ -1,9 +1,10 @@
 -- Puts an explicit outcome where no job is: an utterance that was refused, or a hole whose time is
 -- up.
 -- KEYS: due
--- ARGV: now_ms, policy, session, lane, index (-1 = every hole that is due), unwanted_from, reason
+-- ARGV: now_ms, policy, session, lane, index (-1 = every hole that is due), unwanted_from, reason,
+--   fence (0 = any owner)
 -- Returns: {SETTLED, epoch, owner, session, [seq, entry, ...]} | {INDEX_RELEASED} | {INDEX_TAKEN}
---   | {INDEX_AHEAD} | {NO_SESSION}
+--   | {INDEX_AHEAD} | {NO_SESSION} | {FENCED}
 -- Writes: session (order), outbox, due
 -- Cost: O(fields of the session), at most FILL_AHEAD_MAX holes
 --- @include "includes/cell"
@@ -20,6 +21,8 @@ if s.epoch == '' then
   redis.call('ZREM', DUE, timer)
   return { Reply.NO_SESSION }
 end
+
+if ARGV[8] ~= '0' and redis.call('HGET', key, 'fence') ~= ARGV[8] then return { Reply.FENCED } end
 
 local function missing(at)
   return 'missing ' .. at .. ' ' .. lane .. ' - 0 ' .. reason .. '\n'

@@ -2,9 +2,11 @@
 -- fences the old one, whose leases are returned to be moved.
 -- KEYS: due
 -- ARGV: now_ms, policy, node, boot, conn (this socket), capability (msgpack map), about (msgpack
---   map: instance, max, silence_ms, acks, draining, info)
+--   map: instance, max, silence_ms, acks, draining, info, again: the same socket, which the store
+--   may have forgotten; a newer one keeps its place)
 -- Returns: {REGISTERED, status, pool, [lease of the fenced process ...], [placement ...]}
---   | {RESUMED, status, pool, [], [placement ...]}
+--   | {RESUMED, status, pool, [as before ...], [placement ...], [lease it still has itself ...]}
+--   | {FENCED}
 -- Writes: node, nodes, pool, pools, demands, due
 -- Cost: O(log n + leases)
 --- @include "includes/cell"
@@ -15,7 +17,9 @@
 local policy, node, boot, conn = cmsgpack.unpack(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 local can, about = cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
 local key = BASE .. 'node:' .. node
-local known = redis.call('HMGET', key, 'boot', 'status', 'pool', 'drain', 'orphans')
+local known = redis.call('HMGET', key, 'boot', 'status', 'pool', 'drain', 'orphans',
+  'conn')
+if about.again and known[6] and known[6] ~= conn then return { Reply.FENCED } end
 local same = known[1] == boot
 local status, orphans = 'registering', ''
 if same and known[2] ~= 'offline' then status = known[2] end
@@ -30,7 +34,12 @@ redis.call('HSET', key, 'boot', boot, 'conn', conn, 'status', status, 'instance'
 redis.call('ZADD', BASE .. 'nodes', 0, node)
 local pool = pool_enter(node, can, known[3] or nil)
 node_arm(node, orphans ~= '' and now + policy.claim_ms or now + about.silence_ms)
+local lost, held = {}, {}
+for _, lease in ipairs(same and node_leases(node) or {}) do
+  local lost_already = string.find(',' .. orphans .. ',', ',' .. lease .. ',', 1, true)
+  if not lost_already then held[#held + 1] = lease end
+end
 local placed = node_settled(node, policy, {})
-local lost = {}
 for lease in string.gmatch(orphans, '[^,]+') do lost[#lost + 1] = lease end
-return { same and Reply.RESUMED or Reply.REGISTERED, status, pool, lost, placed }
+if not same then return { Reply.REGISTERED, status, pool, lost, placed } end
+return { Reply.RESUMED, status, pool, lost, placed, held }

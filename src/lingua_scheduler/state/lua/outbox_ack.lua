@@ -1,16 +1,17 @@
 -- Forgets the outcomes the client confirmed (or that were written to the socket of one that
 -- cannot).
 -- KEYS: due
--- ARGV: now_ms, session, epoch, seq
+-- ARGV: now_ms, session, epoch, seq, fence (0 = any owner)
 -- Returns: {OK, trimmed} | {NO_SESSION} | {EPOCH_CHANGED, epoch} | {TRIMMED, last_seq} beyond the
---   end
+--   end | {FENCED}
 -- Writes: outbox, session
 -- Cost: O(outcomes forgotten)
 --- @include "includes/cell"
 local session, seq = ARGV[2], tonumber(ARGV[4])
 local key = BASE .. 'session:' .. session
-local found = redis.call('HMGET', key, 'epoch', 'trimmed', 'seq')
+local found = redis.call('HMGET', key, 'epoch', 'trimmed', 'seq', 'fence')
 if not found[1] then return { Reply.NO_SESSION } end
+if ARGV[5] ~= '0' and found[4] ~= ARGV[5] then return { Reply.FENCED } end
 if ARGV[3] ~= found[1] then return { Reply.EPOCH_CHANGED, found[1] } end
 local trimmed = tonumber(found[2])
 if seq > tonumber(found[3]) then return { Reply.TRIMMED, tonumber(found[3]) } end

@@ -1,10 +1,11 @@
 -- Closes a session: every job that still lives ends as cancelled, in order; affinity goes at once;
 -- what was not delivered stays readable for the resume window, then the server forgets it.
 -- KEYS: due
--- ARGV: now_ms, policy, session, reason, lapse_only (1 = only if nobody renewed it)
+-- ARGV: now_ms, policy, session, reason, lapse_only (1 = only if nobody renewed it), fence (0 = any
+--   owner)
 -- Returns: {SETTLED, epoch, owner, session, [seq, entry, ...], [freed], [placement ...], [cancelled
 --   job ...]}
---   | {NO_SESSION} | {NOT_DUE, lapses_at}
+--   | {NO_SESSION} | {NOT_DUE, lapses_at} | {FENCED}
 -- Writes: as job_settle, for at most lanes * in_flight_max jobs
 -- Cost: O(live jobs)
 --- @include "includes/cell"
@@ -14,11 +15,12 @@
 --- @include "includes/lane_walk"
 local policy, session = cmsgpack.unpack(ARGV[2]), ARGV[3]
 local key, timer = BASE .. 'session:' .. session, 's|' .. session
-local found = redis.call('HMGET', key, 'epoch', 'closed', 'lanes')
+local found = redis.call('HMGET', key, 'epoch', 'closed', 'lanes', 'fence')
 if not found[1] or found[2] then
   redis.call('ZREM', DUE, timer)
   return { Reply.NO_SESSION }
 end
+if ARGV[6] ~= '0' and found[4] ~= ARGV[6] then return { Reply.FENCED } end
 if ARGV[5] == '1' then
   local lapses_at = tonumber(redis.call('ZSCORE', DUE, timer) or 0)
   if lapses_at > now + policy.claim_ms then return { Reply.NOT_DUE, lapses_at } end

@@ -1,23 +1,37 @@
--- Opens a session, or takes over an open one for another owner.
+-- Opens a session; its owner may open it again after an answer was lost or the store forgot it.
 -- KEYS: due
--- ARGV: now_ms, session, owner (instance), tenant, lease_ms
--- Returns: {OPENED, epoch} | {RESUMED, epoch, previous owner, fence} | {FENCED, 'tenant'}
+-- ARGV: now_ms, session, owner (instance), tenant, lease_ms, fence (0 = a new session), restart
+--   (1 = positions start over: the store went back behind what was delivered), field, value, ...
+--   fields: token, about, heard, heard_ms, top (what a later owner needs to go on)
+-- Returns: {OPENED, epoch, fence} | {RESUMED, epoch, fence} | {FENCED, 'tenant' | owner}
 -- Writes: session, due. A closed session that is opened again starts over under a new epoch.
 -- Cost: O(1)
 --- @include "includes/cell"
 local session, owner, tenant = ARGV[2], ARGV[3], ARGV[4]
-local key = BASE .. 'session:' .. session
+local key, fence = BASE .. 'session:' .. session, tonumber(ARGV[6])
 local found = redis.call('HMGET', key, 'epoch', 'owner', 'closed', 'fence', 'tenant')
+local known = tonumber(found[4] or 0)
+if found[1] and found[5] ~= tenant then return { Reply.FENCED, 'tenant' } end
+if fence > 0 and known > fence then return { Reply.FENCED, found[2] } end
 if found[1] and not found[3] then
-  if found[5] ~= tenant then return { Reply.FENCED, 'tenant' } end
-  local fence = found[4] + 1
-  redis.call('HSET', key, 'owner', owner, 'fence', fence)
+  if found[2] ~= owner and fence <= known then return { Reply.FENCED, found[2] } end
+  local epoch = found[1]
+  fence = math.max(fence, known)
+  redis.call('HSET', key, 'owner', owner, 'fence', fence, unpack(ARGV, 8))
+  if ARGV[7] == '1' then
+    -- What the outbox still has gets new positions: whoever has it already knows it by its index.
+    epoch = string.format('%.0f', math.max(now, epoch + 1))
+    redis.call('HSET', key, 'epoch', epoch, 'trimmed', 0,
+      'seq', redis.call('LLEN', BASE .. 'outbox:' .. session))
+  end
   redis.call('ZADD', DUE, now + ARGV[5], 's|' .. session)
-  return { Reply.RESUMED, found[1], found[2], fence }
+  return { Reply.RESUMED, epoch, fence }
 end
 local epoch = found[1] and math.max(now, found[1] + 1) or now
+-- Whoever had the closed one must not pass for the owner of this one; its own owner goes on.
+fence = math.max(fence, fence > 0 and found[2] == owner and known or known + 1)
 redis.call('DEL', key, BASE .. 'outbox:' .. session)
-redis.call('HSET', key, 'epoch', epoch, 'owner', owner, 'fence', 1, 'tenant', tenant,
-  'seq', 0, 'trimmed', 0, 'opened_at', now)
+redis.call('HSET', key, 'epoch', epoch, 'owner', owner, 'fence', fence, 'tenant', tenant,
+  'seq', 0, 'trimmed', 0, 'opened_at', now, unpack(ARGV, 8))
 redis.call('ZADD', DUE, now + ARGV[5], 's|' .. session)
-return { Reply.OPENED, string.format('%.0f', epoch) }
+return { Reply.OPENED, string.format('%.0f', epoch), fence }

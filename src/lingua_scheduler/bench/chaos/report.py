@@ -1,0 +1,129 @@
+"""What was found, for people and for machines: a row per run and one object for all."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Sequence
+
+    from lingua_scheduler.bench.chaos.checker import Findings
+    from lingua_scheduler.bench.chaos.scenarios import Scenario
+
+    # Told what is being done, and how much of all is done.
+    Tell = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class HopCost:
+    """What it costs that speaker and node are on two instances; times without the node's."""
+
+    same_p50_ms: float
+    same_p99_ms: float
+    cross_p50_ms: float
+    cross_p99_ms: float
+    # CPU per utterance: of both schedulers, and of the store.
+    same_cpu_us: float
+    cross_cpu_us: float
+    same_store_us: float
+    cross_store_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One scenario that was played."""
+
+    scenario: Scenario
+    findings: Findings
+    hop: HopCost | None = None
+
+    @property
+    def problems(self) -> list[str]:
+        """Return what no run may show, and what makes it prove nothing."""
+        rules = self.scenario.rules
+        void = [f"VOID: {reason}" for reason in self.findings.voids(rules)]
+        return [*self.findings.violations(rules), *void]
+
+    @property
+    def verdict(self) -> str:
+        """Return how it went, in a word."""
+        if self.findings.violations(self.scenario.rules):
+            return "VIOLATED"
+        return "VOID" if self.problems else "good"
+
+
+def summary(runs: Sequence[Run]) -> dict[str, float]:
+    """Return the numbers to quote, over all runs."""
+    found = [run.findings for run in runs]
+    totals = ("utterances", "kills", "lost", "duplicates", "inversions")
+    counted: dict[str, float] = {
+        name: sum(getattr(one, name) for one in found)
+        for name in (*totals, "stale_rejected", "adopted", "leases_left")
+    }
+    affected = max((one.affected_p99_s for one in found), default=0.0)
+    return counted | {"affected_p99_s": round(affected, 3)}
+
+
+def as_json_object(run: Run) -> dict[str, Any]:
+    """Return all that a run has shown."""
+    found = run.findings
+    values = {name: getattr(found, name) for name in found.__slots__}
+    rounded = {
+        name: round(value, 3) if isinstance(value, float) else value
+        for name, value in values.items()
+    }
+    hop = {} if run.hop is None else {k: round(v, 2) for k, v in asdict(run.hop).items()}
+    return {
+        "scenario": run.scenario.name, "size": run.scenario.size, "seed": run.scenario.seed,
+        "verdict": run.verdict, "problems": run.problems, "kills": found.kills, **rounded, **hop,
+    }  # fmt: skip
+
+
+HEADS = (
+    "scenario", "size", "utterances", "faults", "kills", "lost", "twice", "order", "stale",
+    "adopted", "resumed", "p99 s", "took s", "verdict",
+)  # fmt: skip
+
+
+def row(run: Run) -> tuple[str | int, ...]:
+    """Return what the table shows of a run, under `HEADS`."""
+    found = run.findings
+    return (
+        run.scenario.name, run.scenario.size, found.utterances, found.faults.total(), found.kills,
+        found.lost, found.duplicates, found.inversions, found.stale_rejected, found.adopted,
+        found.resumes, f"{found.affected_p99_s:.2f}", f"{found.wall_s:.0f}", run.verdict,
+    )  # fmt: skip
+
+
+def notes(run: Run) -> list[str]:
+    """Return what a person must know beside the table."""
+    found = run.findings
+    lines = [f"{run.scenario.name}: {problem}" for problem in run.problems]
+    for what, counter in (("without translation", found.missing), ("told", found.told)):
+        if counter:
+            lines.append(f"{run.scenario.name}: {what}: {counted(counter)}")
+    if found.moves:
+        lines.append(
+            f"{run.scenario.name}: {found.moves} moves, resumed within p50 "
+            f"{found.resume_p50_ms:.0f} ms, p99 {found.resume_p99_ms:.0f} ms"
+        )
+    return lines + ([] if run.hop is None else hop_lines(run.hop))
+
+
+def counted(counter: Counter[str]) -> str:
+    """Return counts in a line."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(counter.items()))
+
+
+def hop_lines(cost: HopCost) -> list[str]:
+    """Return what a hop costs, in words."""
+    p50_ms, p99_ms = cost.cross_p50_ms - cost.same_p50_ms, cost.cross_p99_ms - cost.same_p99_ms
+    return [
+        "A speaker on another instance than the node, beside one on the same:",
+        f"  p50 {cost.same_p50_ms:.1f} -> {cost.cross_p50_ms:.1f} ms ({p50_ms:+.1f})",
+        f"  p99 {cost.same_p99_ms:.1f} -> {cost.cross_p99_ms:.1f} ms ({p99_ms:+.1f})",
+        f"  schedulers {cost.same_cpu_us:.0f} -> {cost.cross_cpu_us:.0f} us per utterance",
+        f"  store {cost.same_store_us:.0f} -> {cost.cross_store_us:.0f} us per utterance",
+    ]

@@ -1,0 +1,155 @@
+"""Plays a scenario: everyone is started, spoken through, harmed, brought to rest and checked."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from lingua_scheduler.bench.chaos import cast as casting
+from lingua_scheduler.bench.chaos.cast import Cast, Speakers, running_cast, speakers_of
+from lingua_scheduler.bench.chaos.checker import Findings, check
+from lingua_scheduler.bench.chaos.hop import play_hop
+from lingua_scheduler.bench.chaos.nemesis import Nemesis
+from lingua_scheduler.bench.chaos.process import HarnessFailed, until
+from lingua_scheduler.bench.chaos.report import Run
+from lingua_scheduler.bench.chaos.scenarios import scenario as scenario_of
+from lingua_scheduler.bench.chaos.speech import QUIET_BOUND_S
+
+if TYPE_CHECKING:
+    from lingua_scheduler.bench.chaos.report import Tell
+    from lingua_scheduler.bench.chaos.scenarios import Scenario, Selection, Size
+
+# How long late and repeated outcomes have to show up, when all is quiet.
+AFTERMATH_S: Final = 1.0
+EXTRA_S: Final = 15.0
+
+
+async def play_all(
+    selection: Selection, tell: Tell, *, seed: int = 1, keep: Path | None = None
+) -> list[Run]:
+    """Play scenarios one after another; histories and logs are kept if a directory is given."""
+    runs: list[Run] = []
+    for number, (name, size) in enumerate(selection):
+        done = number / len(selection)
+
+        def tell_part(what: str, part: float, name: str = name, done: float = done) -> None:
+            tell(f"{name}: {what}", done + part / len(selection))
+
+        runs.append(await play(name, size, tell_part, seed=seed, keep=keep))
+    return runs
+
+
+async def play(
+    name: str, size: Size, tell: Tell, *, seed: int = 1, keep: Path | None = None
+) -> Run:
+    """Play one scenario."""
+    scenario = scenario_of(name, size, seed)
+    player = play_hop if name == "hop" else run_in
+    if keep is not None:
+        place = keep / f"{name}-{size}-{seed}"
+        place.mkdir(parents=True)
+        return await player(place, scenario, tell)
+    with tempfile.TemporaryDirectory(prefix="lingua-chaos-") as made:
+        return await player(Path(made), scenario, tell)
+
+
+async def run_in(place: Path, scenario: Scenario, tell: Tell) -> Run:
+    """Play a scenario in a directory and check what was written there."""
+    began = monotonic()
+    measured = Findings()
+    try:
+        async with asyncio.timeout(scenario.bound_s):
+            await _Play(place, scenario, measured, tell).run()
+    except (HarnessFailed, TimeoutError, ExceptionGroup) as error:
+        measured.mishaps.append(f"the run broke off: {_reason(error)}")
+    tell("checking the histories", 1.0)
+    findings = check(place)
+    for name in ("stale_rejected", "adopted", "internal_errors", "leases_left", "leases_free_s"):
+        setattr(findings, name, getattr(measured, name))
+    findings.mishaps = measured.mishaps
+    findings.wall_s = monotonic() - began
+    return Run(scenario, findings)
+
+
+def _reason(error: BaseException) -> str:
+    inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else None
+    return _reason(inner) if inner is not None else f"{type(error).__name__} {error}".strip()
+
+
+class _Play:
+    """One run."""
+
+    def __init__(self, place: Path, scenario: Scenario, measured: Findings, tell: Tell) -> None:
+        self._place = place
+        self._scenario = scenario
+        self._measured = measured
+        self._tell = tell
+        self._planned = sum(scenario.faults.values())
+        self._speakers: Speakers
+
+    async def run(self) -> None:
+        self._tell("starting store, schedulers, nodes, speakers", 0.0)
+        async with AsyncExitStack() as stack:
+            cast = await stack.enter_async_context(running_cast(self._place, self._scenario))
+            self._speakers = speakers_of(cast)
+            stack.push_async_callback(self._speakers.kill)
+            await self._speakers.start()
+            nemesis = Nemesis(cast, Random(self._scenario.seed))
+            stack.callback(nemesis.close)
+            await self._harm(nemesis)
+            self._tell("waiting for what is under way", 0.9)
+            await self._speakers.stop(QUIET_BOUND_S + EXTRA_S)
+            await self._rest(cast)
+            await self._speakers.close()
+
+    async def _harm(self, nemesis: Nemesis) -> None:
+        """Speak and do harm until there was enough of both."""
+        faults, hands = faults_of(self._scenario), self._scenario.hands
+        shares = [faults[hand::hands] for hand in range(hands)]
+        self._speakers.go()
+        async with asyncio.TaskGroup() as group:
+            raging = [
+                group.create_task(nemesis.rage(share, self._scenario.gap_s * hands))
+                for share in shares
+            ]
+            while not (all(task.done() for task in raging) and self._is_enough()):
+                await self._speakers.follow()
+                said = self._speakers.sent / self._scenario.utterances
+                done = min(1.0, said, nemesis.done / max(1, self._planned))
+                self._tell(f"{nemesis.done} of {self._planned} faults", 0.1 + 0.8 * done)
+
+    def _is_enough(self) -> bool:
+        wanted_moves = self._scenario.moves * self._scenario.sessions
+        spoken = self._speakers.sent >= self._scenario.utterances
+        return spoken and self._speakers.moved >= wanted_moves
+
+    async def _rest(self, cast: Cast) -> None:
+        """Measure when all is quiet: slots must be free, and stay so."""
+
+        async def is_free() -> bool:
+            return not await cast.store.leases()
+
+        limit_s = self._scenario.rules.leases_max_s
+        try:
+            self._measured.leases_free_s = await until(is_free, limit_s, "every slot is free")
+        except HarnessFailed:
+            self._measured.leases_free_s = limit_s
+        await asyncio.sleep(AFTERMATH_S)
+        self._measured.leases_left = await cast.store.leases()
+        counts = await cast.counts()
+        self._measured.stale_rejected = counts[casting.STALE]
+        self._measured.adopted = counts[casting.ADOPTED]
+        self._measured.internal_errors = counts[casting.INTERNAL]
+
+
+def faults_of(scenario: Scenario) -> list[str]:
+    """Return every fault of a scenario, in an order of its seed."""
+    faults = list(Counter(scenario.faults).elements())
+    Random(scenario.seed).shuffle(faults)
+    return faults

@@ -1,0 +1,184 @@
+"""The scenarios by name, each in three sizes: `quick` and `ci` for every day, `full` for the proof.
+
+A scenario says who takes part, what is done to them, what it must have been through and what it is
+held to. Sizes change numbers and never what is checked, except that the time limits of the two
+small ones leave room for a busy machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from lingua_scheduler.bench.chaos.checker import Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lingua_scheduler.bench.chaos.cast import Hop
+    from lingua_scheduler.bench.chaos.checker import Danger
+
+Size = Literal["quick", "ci", "full"]
+SIZES: Final[tuple[Size, ...]] = ("quick", "ci", "full")
+# The small sizes are not for measuring.
+PATIENCE: Final = 2.0
+BOUND_S: Final = 150.0
+DEFAULT_RULES: Final = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One run."""
+
+    name: str
+    what: str
+    # Fault -> how often; `hop:toxic` for what a proxy does.
+    faults: Mapping[str, int] = field(default_factory=dict)
+    rules: Rules = DEFAULT_RULES
+    instances: int = 3
+    nodes: int = 8
+    max_jobs: int = 4
+    sessions: int = 50
+    utterances: int = 10_000
+    window: int = 3
+    pause_s: float = 0.5
+    # Moves of each session to another instance by itself.
+    moves: int = 0
+    # Mean pause before each fault, and how many are done at the same time.
+    gap_s: float = 1.0
+    hands: int = 1
+    is_cluster: bool = False
+    cells: int = 1
+    hops: tuple[Hop, ...] = ()
+    nodes_on_first: bool = False
+    least_ms: float = 20.0
+    most_ms: float = 200.0
+    settings: dict[str, str] = field(default_factory=dict)
+    size: Size = "full"
+    seed: int = 1
+    # After this the run is given up.
+    bound_s: float = 1500.0
+
+
+def needs(*paths: Danger) -> frozenset[Danger]:
+    """Return dangerous paths a run must have taken, one of which is always to hit open work."""
+    return frozenset({"hit", *paths})
+
+
+TOXIC_HOPS: Final = tuple(
+    f"{hop}:{toxic}"
+    for hop in ("client", "node", "store")
+    for toxic in ("late", "crumbs", "cut_off", "deaf_up", "deaf_down")
+)
+
+FULL: Final[dict[str, Scenario]] = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
+            "instances", "kill -9 of instances, half of them stopped for a moment before",
+            faults={"kill_instance": 50, "pause_kill_instance": 50},
+            rules=Rules(needs=needs("resume", "adoption")),
+        ),
+        Scenario(
+            "nodes", "kill -9 of nodes",
+            faults={"kill_node": 100, "pause_kill_node": 50}, hands=2, gap_s=0.6,
+        ),
+        Scenario(
+            "freeze", "SIGSTOP and SIGCONT of instances and nodes, for long and for short",
+            faults={"freeze_instance": 15, "stutter_instance": 20, "freeze_node": 30,
+                    "stutter_node": 20},
+            hands=2, rules=Rules(needs=needs("stale", "resume")), utterances=6000,
+        ),
+        Scenario(
+            "proxy", "every hop late, in crumbs, cut off and deaf one way",
+            faults=dict.fromkeys(TOXIC_HOPS, 4), hops=("client", "node", "store"), gap_s=0.5,
+            rules=Rules(needs=needs("resume")), utterances=6000,
+        ),
+        Scenario(
+            "pause_kill", "stops and kills of instances and nodes at the same time",
+            faults={"pause_kill_instance": 40, "pause_kill_node": 40, "freeze_node": 10,
+                    "stutter_instance": 20},
+            hands=3, rules=Rules(needs=needs("stale", "resume", "adoption")), utterances=6000,
+        ),
+        Scenario(
+            "store", "kill -9 and SIGSTOP of the store (AOF everysec)",
+            faults={"kill_store": 20, "freeze_store": 10}, utterances=4000,
+            rules=Rules(store_forgets=True),
+        ),
+        Scenario(
+            "failover", "failovers of cluster masters, several cells",
+            faults={"kill_master": 12, "move_master": 8}, is_cluster=True, cells=6,
+            rules=Rules(store_forgets=True, needs=needs("failover"), affected_max_s=12.0),
+            utterances=4000,
+        ),
+        Scenario(
+            "flush", "FLUSHALL under load",
+            faults={"flush": 10}, gap_s=3.0, utterances=2000,
+            rules=Rules(store_forgets=True, needs=needs("epoch")),
+        ),
+        Scenario(
+            "reconnect", "sessions that change their instance while speaking",
+            moves=20, utterances=3000, rules=Rules(needs=frozenset({"resume", "move"})),
+        ),
+        Scenario(
+            "rolling", "SIGTERM of one instance after another under load",
+            faults={"term_instance": 3}, utterances=2000, gap_s=2.0,
+            rules=Rules(missing_percent_max=0.0, needs=needs("resume")),
+        ),
+        Scenario(
+            "hop", "the cost of a node on another instance than the speaker's",
+            instances=2, nodes=4, max_jobs=16, sessions=16, window=2, pause_s=0.1,
+            nodes_on_first=True, least_ms=20, most_ms=20, rules=Rules(needs=frozenset()),
+        ),
+        Scenario(
+            "mixed", "instances and nodes killed, stopped and both",
+            faults={"kill_instance": 20, "pause_kill_instance": 20, "kill_node": 30,
+                    "pause_kill_node": 10, "freeze_node": 6, "stutter_instance": 6},
+            hands=2, rules=Rules(needs=needs("stale", "resume", "adoption")), utterances=5000,
+        ),
+    )
+}  # fmt: skip
+
+# Scenario -> what the small sizes change; what is left out is as in the full size.
+SMALL: Final[dict[str, dict[str, Any]]] = {
+    "instances": {"faults": {"kill_instance": 3, "pause_kill_instance": 5}, "utterances": 500},
+    "nodes": {"faults": {"kill_node": 15, "pause_kill_node": 8}, "utterances": 400},
+    "freeze": {"faults": {"freeze_instance": 1, "stutter_instance": 2, "freeze_node": 2,
+                          "stutter_node": 2}, "utterances": 300},
+    "proxy": {"faults": dict.fromkeys(TOXIC_HOPS, 1), "utterances": 400, "gap_s": 0.2},
+    "pause_kill": {"faults": {"pause_kill_instance": 4, "pause_kill_node": 4, "freeze_node": 2,
+                              "stutter_instance": 2}, "utterances": 300},
+    "store": {"faults": {"kill_store": 3, "freeze_store": 1}, "utterances": 250},
+    "failover": {"faults": {"kill_master": 1, "move_master": 1}, "utterances": 250, "cells": 3},
+    "flush": {"faults": {"flush": 2}, "utterances": 200, "gap_s": 2.0},
+    "reconnect": {"moves": 4, "utterances": 250},
+    "rolling": {"faults": {"term_instance": 3}, "utterances": 250, "gap_s": 0.5},
+    "hop": {},
+    "mixed": {"faults": {"kill_instance": 2, "pause_kill_instance": 3, "kill_node": 4,
+                         "freeze_node": 2}, "utterances": 400},
+}  # fmt: skip
+CAST: Final[dict[Size, dict[str, Any]]] = {
+    "quick": {"nodes": 6, "sessions": 24},
+    "ci": {"nodes": 4, "sessions": 12},
+}
+# What each call plays: one small run, the reduced pass of the tests, all of it in at most ten
+# minutes, the proof.
+Selection = tuple[tuple[str, Size], ...]
+QUICK: Final[Selection] = (("mixed", "quick"),)
+CI: Final[Selection] = (("mixed", "ci"), ("store", "ci"), ("rolling", "ci"))
+CHAOS: Final[Selection] = tuple((name, "quick") for name in FULL if name != "mixed")
+LONG: Final[Selection] = tuple((name, "full") for name in FULL if name != "mixed")
+
+
+def scenario(name: str, size: Size, seed: int = 1) -> Scenario:
+    """Return a scenario in a size."""
+    full = replace(FULL[name], seed=seed)
+    if size == "full":
+        return full
+    rules = replace(
+        full.rules,
+        affected_max_s=full.rules.affected_max_s * PATIENCE,
+        refusal_max_ms=full.rules.refusal_max_ms * PATIENCE,
+        resume_max_ms=full.rules.resume_max_ms * 8 * PATIENCE,
+    )
+    return replace(full, **CAST[size], **SMALL[name], size=size, rules=rules, bound_s=BOUND_S)

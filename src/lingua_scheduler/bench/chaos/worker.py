@@ -1,0 +1,107 @@
+"""The nodes of the harness: forked in milliseconds, each writes down what it began and ended.
+
+A cradle has everything imported and forks a node for every name it reads, so that a restart costs
+next to nothing. A node hears whose audio it got and says so in its result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from random import Random
+from time import monotonic
+
+import msgspec
+
+from lingua_scheduler.bench.chaos import speech
+from lingua_scheduler.bench.chaos.history import Finished, Recorder, Started, Up
+from lingua_scheduler.bench.chaos.process import die_with_parent
+from lingua_scheduler.node import Job, Node, Result
+
+
+class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """How the nodes of a cradle work."""
+
+    urls: tuple[str, ...]
+    place: str
+    max_jobs: int = 4
+    least_ms: float = 20
+    most_ms: float = 200
+    seed: int = 0
+
+
+class Workplace:
+    """What one node does and writes down."""
+
+    def __init__(self, name: str, plan: NodePlan) -> None:
+        self._plan = plan
+        self._recorder = Recorder(Path(plan.place) / f"{name}-{os.getpid()}.node")
+        self._chance = Random(f"{name} {plan.seed} {os.getpid()}")
+        self._running = 0
+        self.node = self._make(name)
+        self._recorder.note(Up(monotonic(), name, plan.max_jobs))
+
+    async def translate(self, job: Job) -> Result:
+        """Pretend to work, then tell whose audio this was."""
+        said = speech.heard_in(job.audio)
+        self._running += 1
+        refused = self.node.stats.refused
+        self._recorder.note(
+            Started(monotonic(), job.job_id, job.attempt_id, said, job.tgt_lang,
+                    self._running, refused)
+        )  # fmt: skip
+        is_done = False
+        try:
+            await asyncio.sleep(self._chance.uniform(self._plan.least_ms, self._plan.most_ms) / 1e3)
+            is_done = True
+        finally:
+            self._running -= 1
+            self._recorder.note(Finished(monotonic(), job.job_id, job.attempt_id, is_done))
+        text = speech.translated(said, job.tgt_lang, job.attempt_id)
+        return Result(text_asr=said, text_translated=text)
+
+    def _make(self, name: str) -> Node:
+        node = Node(
+            urls_of(name, self._plan.urls),
+            node_id=name,
+            pairs=[f"{speech.SOURCE}>{target}" for target in speech.TARGETS],
+            max_jobs=self._plan.max_jobs,
+            # The machine is meant to be busy.
+            reports_usage=False,
+        )
+        node.job(self.translate)
+        return node
+
+
+def urls_of(name: str, urls: tuple[str, ...]) -> tuple[str, ...]:
+    """Return where a node goes, one after another: nodes are spread over the instances."""
+    first = int(name.rpartition("-")[2]) % len(urls)
+    return urls[first:] + urls[:first]
+
+
+def be_cradle(plan: NodePlan) -> None:
+    """Fork a node for every name that is read; with nobody to read from, end them all."""
+    # Never waited for before the end: the number of a killed process must not become another's.
+    pids, parent = [], os.getpid()
+    for line in sys.stdin:
+        pid = os.fork()
+        if not pid:
+            die_with_parent(parent)()
+            silence = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1):
+                os.dup2(silence, stream)
+            Workplace(line.strip(), plan).node.run()
+            os._exit(0)
+        pids.append(pid)
+        sys.stdout.write(f"{pid}\n")
+        sys.stdout.flush()
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    be_cradle(msgspec.json.decode(sys.argv[1], type=NodePlan))

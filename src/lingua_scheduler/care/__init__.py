@@ -1,0 +1,1 @@
+"""What operators look at and put right in the store itself, also when no instance lives."""

@@ -1,0 +1,121 @@
+-- Puts right what no script of the product would, and looks once more before it does: what is in
+-- order by now stays as it is. Only `lingua doctor` runs it.
+-- KEYS: due
+-- ARGV: now_ms, what, name, more (a time in ms, or a job)
+-- Returns: {OK, 1 | 0 something was changed}
+-- Writes: what it is told: due, job, session, outbox, audio, pending, queue, waiting, nodes, marks,
+--   pool, pools, demands, instance
+-- Cost: O(log n); O(members) for a pool
+--- @include "includes/cell"
+local what, name, more = ARGV[2], ARGV[3], ARGV[4]
+local mend = {}
+
+local function job_lives(job)
+  local state = redis.call('HGET', BASE .. 'job:' .. job, 'state')
+  return state and state ~= 'FINISHED' and state ~= 'RELEASED'
+end
+
+local function session_is_open(session)
+  local s = redis.call('HMGET', BASE .. 'session:' .. session, 'epoch', 'closed')
+  return s[1] and not s[2]
+end
+
+-- The deadline of a job that is over.
+function mend.deadline()
+  if job_lives(name) then return 0 end
+  return redis.call('ZREM', DUE, 'j|' .. name)
+end
+
+-- The record of a job that is over and that no lane waits for: it ends with its binding.
+function mend.job()
+  local f = redis.call('HMGET', BASE .. 'job:' .. name, 'state', 'spec')
+  if not f[1] or job_lives(name) then return 0 end
+  if f[1] == 'FINISHED' then
+    local spec = cmsgpack.unpack(f[2])
+    local at = redis.call('HGET', BASE .. 'session:' .. spec.session,
+      'at:' .. spec.lane .. ':' .. string.format('%.0f', spec.index))
+    if at and string.find(at, ' ' .. name .. ' ', 1, true) then return 0 end
+  end
+  return redis.call('PEXPIRE', BASE .. 'job:' .. name, more, 'NX')
+end
+
+-- A session that is closed or was never opened, and its outbox: both end with the resume window.
+function mend.session()
+  if session_is_open(name) then return 0 end
+  return redis.call('PEXPIRE', BASE .. 'session:' .. name, more, 'NX')
+    + redis.call('PEXPIRE', BASE .. 'outbox:' .. name, more, 'NX')
+end
+
+-- Audio: forget the jobs that are over, and it with the last of them.
+function mend.audio()
+  local key, gone = BASE .. 'audio:' .. name, 0
+  for _, field in ipairs(redis.call('HKEYS', key)) do
+    if field ~= 'audio' and not job_lives(field) then
+      gone = gone + redis.call('HDEL', key, field)
+    end
+  end
+  if redis.call('HLEN', key) <= 1 then gone = gone + redis.call('DEL', key) end
+  return gone
+end
+
+-- A demand's queue (name; '' if nobody knows it), of one job (more) or of its first deadline.
+function mend.queue()
+  local queue, changed = BASE .. 'queue:' .. name, 0
+  if more ~= '' then
+    local f = redis.call('HMGET', BASE .. 'job:' .. more, 'state', 'node', 'spec', 'due_at')
+    local waits = f[1] == 'CREATED' and (f[2] or '') == ''
+    local queued = redis.call('ZSCORE', queue, more)
+    if waits and cmsgpack.unpack(f[3]).demand == name then
+      if queued or redis.call('ZSCORE', BASE .. 'pending', more) then
+        changed = redis.call('ZADD', queue, f[4], more)
+          + redis.call('ZADD', BASE .. 'pending', f[4], more)
+      end
+    else
+      changed = redis.call('ZREM', queue, more)
+      if not waits then changed = changed + redis.call('ZREM', BASE .. 'pending', more) end
+    end
+  end
+  if name == '' then return changed end
+  local first = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
+  if not first[1] then return changed + redis.call('ZREM', BASE .. 'waiting', name) end
+  return changed + redis.call('ZADD', BASE .. 'waiting', 'CH', first[2], name)
+end
+
+-- A node has a record and is listed, or neither; marks go with it.
+function mend.node()
+  if redis.call('HEXISTS', BASE .. 'node:' .. name, 'status') == 1 then
+    return redis.call('ZADD', BASE .. 'nodes', 0, name)
+  end
+  return redis.call('ZREM', BASE .. 'nodes', name) + redis.call('DEL', BASE .. 'marks:' .. name)
+end
+
+-- A pool has the nodes that say they are in it, and is listed as long as it has any.
+function mend.pool()
+  local key, changed = BASE .. 'pool:' .. name, 0
+  for _, node in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+    if redis.call('HGET', BASE .. 'node:' .. node, 'pool') ~= name then
+      changed = changed + redis.call('ZREM', key, node)
+    end
+  end
+  if redis.call('EXISTS', key) == 0 then
+    changed = changed + redis.call('HDEL', BASE .. 'pools', name)
+    redis.call('UNLINK', BASE .. 'demands')
+  end
+  return changed
+end
+
+-- The record of an instance that is not listed.
+function mend.instance()
+  if redis.call('ZSCORE', BASE .. 'instances', name) then return 0 end
+  return redis.call('DEL', BASE .. 'instance:' .. name)
+end
+
+-- A room is looked at by timer.
+function mend.room()
+  if redis.call('EXISTS', BASE .. 'room:' .. name) == 0 then
+    return redis.call('ZREM', DUE, 'room|' .. name)
+  end
+  return redis.call('ZADD', DUE, 'NX', now, 'room|' .. name)
+end
+
+return { Reply.OK, mend[what]() > 0 and 1 or 0 }

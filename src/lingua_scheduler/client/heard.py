@@ -1,0 +1,77 @@
+"""What a client has received: the position of the last outcome, and what still has none.
+
+Outcomes come in the order of their positions, so that one number per epoch tells which are new.
+Pure: no clock, no socket.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Utterances remembered without all their outcomes; a server lets far fewer be open.
+OPEN_MAX: Final = 1024
+
+
+class Heard:
+    """One session's position and its utterances without outcome."""
+
+    def __init__(self, outcomes_per_utterance: int) -> None:
+        self.epoch = ""
+        self.seq = 0
+        # Outcomes that came again and were not shown again.
+        self.duplicates = 0
+        # New outcomes since the server was told the position.
+        self.unacknowledged = 0
+        self._expected = outcomes_per_utterance
+        # Accepted utterances -> how long they are; how many outcomes an utterance has so far.
+        self._open: dict[int, int] = {}
+        self._answers: dict[int, int] = {}
+
+    @property
+    def open_ms(self) -> int:
+        """Return how much accepted audio has not all of its outcomes."""
+        return sum(self._open.values())
+
+    def begin(self, epoch: str) -> None:
+        """A new session: nothing was heard of it yet."""
+        self.start_over(epoch)
+        self._open.clear()
+        self._answers.clear()
+
+    def start_over(self, epoch: str) -> None:
+        """Positions count from 0 again, under a new epoch."""
+        self.epoch = epoch
+        self.seq = 0
+        self.unacknowledged = 0
+
+    def is_new(self, epoch: str | None, seq: int | None, *, is_own: bool) -> bool:
+        """Take note of an outcome's position; tell whether it was not there before."""
+        if epoch is None or seq is None:
+            return True
+        if epoch != self.epoch:
+            if not is_own:
+                return True  # the speaker's count, not ours
+            self.start_over(epoch)
+        if seq <= self.seq:
+            self.duplicates += 1
+            return False
+        self.seq = seq
+        self.unacknowledged += 1
+        return True
+
+    def accepted(self, index: int, duration_ms: int) -> None:
+        """An utterance will have its outcomes."""
+        self._open[index] = duration_ms
+        self._settle(index)
+
+    def answered(self, index: int) -> None:
+        """An utterance has one more outcome."""
+        self._answers[index] = self._answers.get(index, 0) + 1
+        self._settle(index)
+
+    def _settle(self, index: int) -> None:
+        if index in self._open and self._answers.get(index, 0) >= self._expected:
+            del self._open[index], self._answers[index]
+        for counted in (self._open, self._answers):
+            if len(counted) > OPEN_MAX:
+                del counted[next(iter(counted))]

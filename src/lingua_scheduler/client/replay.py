@@ -1,0 +1,91 @@
+"""Audio that the server may still need: every chunk, numbered, until it is acknowledged.
+
+Pure: no clock, no socket. What `take_unsent` gives is sent; after a resume `go_back` says from
+where chunks are to be sent again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+
+class Chunk(NamedTuple):
+    """A piece of speech; an empty one only says that the utterance ends."""
+
+    seq: int
+    payload: bytes
+    is_final: bool
+    timestamp_ms: int
+
+
+class Replay:
+    """The chunks kept, in order."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._chunks: deque[Chunk] = deque()
+        # How much audio these are.
+        self.size = 0
+        # The number of the next new chunk, and of the next one to be sent.
+        self.next_seq = 0
+        self._unsent_seq = 0
+        # The first that was never sent: nobody can have it.
+        self._unheard_seq = 0
+        # Where the first chunk kept begins in the session's audio, as far as the server said.
+        self.audio_ms = 0
+        # The oldest chunks are given up when there are too many: nobody acknowledges any.
+        self.is_lossy = False
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether no more should be added now."""
+        if self.is_lossy and self.first_seq < self._unsent_seq:
+            return False
+        return self.size >= self._bytes_max
+
+    @property
+    def is_sent(self) -> bool:
+        """Tell whether everything was sent, once at least."""
+        return self._unsent_seq == self.next_seq
+
+    @property
+    def first_seq(self) -> int:
+        """Return the number of the first chunk kept, or of the next new one."""
+        return self._chunks[0].seq if self._chunks else self.next_seq
+
+    def add(self, payload: bytes, *, is_final: bool, timestamp_ms: int) -> None:
+        """Number a chunk and keep it."""
+        self._chunks.append(Chunk(self.next_seq, payload, is_final, timestamp_ms))
+        self.next_seq += 1
+        self.size += len(payload)
+        while self.is_lossy and self.size > self._bytes_max and self.first_seq < self._unsent_seq:
+            self.size -= len(self._chunks.popleft().payload)
+
+    def acknowledge(self, seq: int, audio_ms: int) -> None:
+        """Forget the chunks up to a number; the next one begins at a time."""
+        # Of two that cross each other the later one counts.
+        if seq >= self.first_seq:
+            self.audio_ms = audio_ms
+        self._forget(seq)
+
+    def go_back(self, seq: int | None) -> None:
+        """Send again from a number on, or all that is kept; what is before is not needed."""
+        if seq is not None:
+            self._forget(min(seq, self._unheard_seq) - 1)
+        self._unsent_seq = self.first_seq
+
+    def take_unsent(self) -> Chunk | None:
+        """Return the next chunk to be sent, which counts as sent from now on, or None."""
+        behind = self.next_seq - self._unsent_seq
+        if not behind:
+            return None
+        self._unsent_seq += 1
+        self._unheard_seq = max(self._unheard_seq, self._unsent_seq)
+        return self._chunks[-behind]
+
+    def _forget(self, seq: int) -> None:
+        chunks = self._chunks
+        while chunks and chunks[0].seq <= seq:
+            self.size -= len(chunks.popleft().payload)
+        self._unsent_seq = max(self._unsent_seq, self.first_seq)

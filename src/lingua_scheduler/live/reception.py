@@ -1,0 +1,341 @@
+"""Clients come, go, come back and leave: how sessions begin, move and end on this instance.
+
+A client that was given a token may come back to any instance within the window. The store decides
+whose the session is: the one that asks last, under a higher fence. If it was here all the time it
+goes on with what was buffered; from elsewhere it goes on after the last chunk that was admitted,
+because the client keeps the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from lingua_scheduler.between.letters import Taken
+from lingua_scheduler.errors import InvalidInput, InvalidMessage, StoreUnavailable
+from lingua_scheduler.live.detectors import check_detector, detector_for
+from lingua_scheduler.live.profile import Profile
+from lingua_scheduler.live.session import About, LiveSession, Opened, decode_about
+from lingua_scheduler.messages.codes import CloseCode
+from lingua_scheduler.messages.to_client import SessionResumed
+from lingua_scheduler.session.segmenter import Segmenter, SegmentRules
+from lingua_scheduler.state.records import Claim
+from lingua_scheduler.state.reply import Reply
+
+if TYPE_CHECKING:
+    from lingua_scheduler.config import Settings
+    from lingua_scheduler.jobs.fleet import FleetSnapshot
+    from lingua_scheduler.live.board import JobBoard
+    from lingua_scheduler.live.hall import Hall
+    from lingua_scheduler.live.pairing import Pairing
+    from lingua_scheduler.live.teller import Outlet
+    from lingua_scheduler.messages.from_client import SessionInit, SessionResume
+    from lingua_scheduler.messages.shared import Coverage
+    from lingua_scheduler.session.voice import VoiceDetector
+    from lingua_scheduler.state.keys import Cell
+    from lingua_scheduler.state.records import Resumed
+
+# Sessions that find nobody for their languages may look again this often, all together.
+FLEET_AGAIN_MS = 100
+# How much longer than a job may last a closing session waits for its outcomes.
+CLOSE_GRACE_MS = 2000
+REJECTED = {
+    Reply.NO_SESSION: "unknown_session",
+    Reply.SESSION_CLOSED: "session_closed",
+    Reply.FENCED: "wrong_token",
+    Reply.TRIMMED: "positions_lost",
+}
+
+
+class ResumeRefused(InvalidInput):
+    """A session that cannot go on."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the session cannot go on: {reason}")
+
+
+class Back(NamedTuple):
+    """A client that is back: its session, what it is told, and from where outcomes follow."""
+
+    session: LiveSession
+    message: SessionResumed
+    after_seq: int
+
+
+class Reception:
+    """Opens, resumes and ends the sessions of one instance."""
+
+    def __init__(
+        self, board: JobBoard, hall: Hall, pairing: Pairing, fleet: FleetSnapshot,
+        settings: Settings,
+    ) -> None:  # fmt: skip
+        self._board = board
+        self._hall = hall
+        self._pairing = pairing
+        self._fleet = fleet
+        self._settings = settings
+        self._tenants = {tenant.id: tenant for tenant in settings.tenants}
+        self._rules = rules_of(settings)
+        self._fleet_seen_ms = 0.0
+        board.on_dropped = self._dropped
+        check_detector(settings.segmentation.voice_detector)
+
+    # They come
+
+    async def open(
+        self, init: SessionInit, outlet: Outlet, *, tenant: str
+    ) -> tuple[LiveSession, str]:
+        """Open a session, or raise what is wrong with its first message.
+
+        Returns it with the token its client may come back with.
+        """
+        paired = await self._pairing.redeem(init.pairing_code) if init.pairing_code else ""
+        profile = self._profile(init, tenant, paired)
+        session_id = f"s-{secrets.token_hex(16)}"
+        trace = init.trace_id or secrets.token_hex(16)
+        token = secrets.token_hex(16) if outlet.speaks_additions else ""
+        kept = msgspec.structs.replace(init, token=None, pairing_code=None)
+        opened = Opened(
+            session_id, self._home(tenant, session_id), "", tenant, trace, 0,
+            digest_of(token) if token else "",
+            About(kept, trace, paired, outlet.speaks_additions, outlet.wants_events),
+        )  # fmt: skip
+        session = self._make(opened, profile, outlet)
+        reply, session.epoch, session.fence = await session.open_in_store()
+        if reply is not Reply.OPENED:
+            raise InvalidMessage("the session could not be opened")
+        self._board.sessions[session_id] = session
+        return session, token
+
+    def _profile(self, init: SessionInit, tenant: str, paired: str) -> Profile:
+        pinned = self._tenants.get(tenant)
+        return Profile.of(init, tenant=tenant, pools=pinned.pools if pinned else (), paired=paired)
+
+    def _home(self, tenant: str, session_id: str) -> Cell:
+        pinned = self._tenants.get(tenant)
+        return self._board.cells.home_of(
+            tenant or session_id, session_id, pinned.cells if pinned else 1
+        )
+
+    def _make(self, opened: Opened, profile: Profile, outlet: Outlet) -> LiveSession:
+        return LiveSession(
+            opened, profile, outlet, board=self._board, hall=self._hall, settings=self._settings,
+            segmenter=Segmenter(self._rules, profile.audio, self._detector(profile)),
+        )  # fmt: skip
+
+    def _detector(self, profile: Profile) -> VoiceDetector | None:
+        if profile.audio.name != "pcm16":
+            return None
+        return detector_for(self._settings.segmentation.voice_detector, profile.audio.sample_rate)
+
+    async def unserved(self, profile: Profile) -> tuple[str, ...]:
+        """Return the wanted languages that no known node serves, by a fresh look if need be."""
+        found = self._unserved(profile)
+        now = self._board.clock.now_ms()
+        if found and now - self._fleet_seen_ms > FLEET_AGAIN_MS:
+            self._fleet_seen_ms = now
+            with suppress(StoreUnavailable):
+                await self._fleet.refresh()
+            found = self._unserved(profile)
+        return found
+
+    def _unserved(self, profile: Profile) -> tuple[str, ...]:
+        serves = self._fleet.serves
+        return tuple(code for code in profile.targets if not serves(profile.demand_of(code)))
+
+    # They come back
+
+    async def resume(self, ask: SessionResume, outlet: Outlet, *, tenant: str) -> Back:
+        """Go on with a session, or raise `ResumeRefused`; `attach` follows when that was told."""
+        board, home = self._board, self._home(tenant, ask.session_id)
+        claim = Claim(digest_of(ask.resume_token), ask.epoch, ask.last_seq)
+        found = await board.store.session_resume(
+            home, ask.session_id, board.instance, tenant=tenant, claim=claim,
+            lease_ms=self._settings.sessions.resume_ms,
+        )  # fmt: skip
+        if found.reply is not Reply.RESUMED:
+            reason = REJECTED[found.reply]
+            board.metrics.resumes_rejected_total.labels(reason=reason).inc()
+            raise ResumeRefused(reason)
+        here = board.sessions.get(ask.session_id)
+        is_ours = here is not None and found.previous_owner == board.instance
+        if here is not None and is_ours and not here.lapsed:
+            session = self._go_on_here(here, found)
+        else:
+            session = self._take_over(ask, found, outlet, Opened(
+                ask.session_id, home, found.epoch, tenant, "", found.fence, claim.token,
+            ))  # fmt: skip
+            await self._enter_room(session)
+        is_reset = found.epoch != ask.epoch
+        origin = "here" if session is here else "elsewhere"
+        board.metrics.sessions_resumed_total.labels(origin=origin).inc()
+        next_seq, at_ms = session.audio_position
+        message = SessionResumed(
+            session_id=session.id, epoch=found.epoch, last_seq=found.last_seq,
+            next_audio_seq=next_seq, audio_ms=at_ms,
+            next_utterance_index=session.admission.next_index, reset=is_reset,
+        )  # fmt: skip
+        return Back(session, message, 0 if is_reset else ask.last_seq)
+
+    async def _enter_room(self, session: LiveSession) -> None:
+        """Its room is known here before its outcomes come; so is who reads them as spoken."""
+        await self._hall.take_over(session)
+        readers = self._hall.readers_of(session)
+        if readers:
+            for index, lanes in sorted(session.admission.open.items()):
+                session.deliverer.transcripts.expect(index, lanes, readers)
+
+    def _go_on_here(self, session: LiveSession, found: Resumed) -> LiveSession:
+        """The session was here all the time: only its socket is another."""
+        session.fence = found.fence
+        session.stop_awaiting()
+        if session.outlet is not None:
+            session.outlet.close(CloseCode.REPLACED, "the client came back on another socket")
+            session.detach()
+        if session.epoch != found.epoch:
+            session.new_epoch(found.epoch)
+        return session
+
+    def _take_over(
+        self, ask: SessionResume, found: Resumed, outlet: Outlet, opened: Opened
+    ) -> LiveSession:
+        """The session was another instance's, or of a process that was here before."""
+        board = self._board
+        former = board.sessions.get(ask.session_id)
+        if former is not None:
+            former.drop()
+        about = decode_about(found.about)
+        opened.trace_id, opened.about = about.trace_id, about
+        outlet.speaks_additions, outlet.wants_events = about.speaks_additions, about.wants_events
+        profile = self._profile(about.init, opened.tenant, about.paired)
+        session = self._make(opened, profile, outlet)
+        session.detach()
+        is_reset = found.epoch != ask.epoch
+        session.go_on(found, 0 if is_reset else ask.last_seq, audio_after(ask, found))
+        board.sessions[session.id] = session
+        if found.previous_owner != board.instance:
+            board.write(found.previous_owner, Taken(session.id, session.fence))
+        return session
+
+    async def attach(self, back: Back, outlet: Outlet) -> bool:
+        """Tell a client that it is back and what it missed; False: it must come back once more."""
+        session = back.session
+        fence = session.fence
+        outlet.send(back.message)
+        is_whole = await session.deliverer.replay(back.after_seq, outlet.send)
+        if not is_whole or session.lapsed or session.fence != fence:
+            return False
+        session.attach(outlet)
+        self._hall.returned(session)
+        self._board.tasks.start(self._board.insist(session.verify))
+        return True
+
+    # They go
+
+    def away(self, session: LiveSession, outlet: Outlet) -> None:
+        """A client that came back could not be told what it missed: it may try again."""
+        if session.outlet is outlet:
+            self.lost(session, outlet)
+        elif session.outlet is None and not session.lapsed:
+            session.stop_awaiting()
+            session.await_return(self._settings.sessions.resume_ms, self._gave_up)
+
+    def lost(self, session: LiveSession, outlet: Outlet) -> None:
+        """A client's socket is gone: it may come back, else what it said is finished."""
+        if session.outlet is not outlet:
+            return  # another socket took its place
+        session.detach()
+        if session.closing or session.lapsed:
+            return
+        if session.is_resumable:
+            session.await_return(self._settings.sessions.resume_ms, self._gave_up)
+            return
+        self._gave_up(session)
+
+    def _gave_up(self, session: LiveSession) -> None:
+        """The client does not come back: what it said is still finished."""
+        if session.closing or session.lapsed:
+            return
+        session.closing = True
+        session.end_speech()
+        self._hall.leave(session)
+        self._board.tasks.start(self.end(session, "disconnected"))
+
+    async def end(self, session: LiveSession, reason: str) -> Coverage:
+        """Finish what was said, then close the session in the store; returns what became of it."""
+        board = self._board
+        session.closing = True
+        session.stop_awaiting()
+        session.end_speech()
+        jobs = self._settings.jobs
+        longest = jobs.pending_ms + jobs.attempts_max * jobs.attempt_ms + CLOSE_GRACE_MS
+        self._hall.leave(session)
+        await session.until_settled(longest)
+        is_ours = not session.lapsed
+        session.lapsed = True
+        while is_ours:
+            try:
+                _, work = await board.dispatcher.close_session(
+                    session.home, session.id, reason, fence=session.fence
+                )
+                board.perform(work)
+                break
+            except StoreUnavailable:
+                await asyncio.sleep(1)
+        board.forget(session)
+        session.ledger.settle_rest("failed", "session_ended")
+        if board.sessions.get(session.id) is session:
+            del board.sessions[session.id]
+            self._account(session)
+        board.log("session.ended", session=session.id, reason=reason)
+        return session.ledger.summary()
+
+    def _dropped(self, session: LiveSession) -> None:
+        self._hall.dropped(session)
+        self._account(session)
+
+    def _account(self, session: LiveSession) -> None:
+        """Count what became of a session's speech while it was here."""
+        coverage, total = session.ledger.summary(), self._board.metrics.coverage_ms_total
+        total.labels(fate="delivered").inc(coverage.delivered_ms)
+        total.labels(fate="silent").inc(coverage.silent_ms)
+        total.labels(fate="failed").inc(coverage.failed_ms)
+        total.labels(fate="skipped").inc(coverage.skipped_ms)
+
+
+def audio_after(ask: SessionResume, found: Resumed) -> tuple[int | None, int]:
+    """Return the chunk that is expected of a client that came from elsewhere, and its place.
+
+    What it says it no longer has was acknowledged as silence.
+    """
+    known, first = found.heard + 1, ask.next_audio_seq
+    if first is None:
+        return (known if found.heard >= 0 else None), found.heard_ms
+    if first > known:
+        return first, max(found.heard_ms, ask.audio_ms or 0)
+    return known, found.heard_ms
+
+
+def digest_of(token: str) -> str:
+    """Return what the store keeps of a token."""
+    return hashlib.blake2b(token.encode(), digest_size=16).hexdigest()
+
+
+def rules_of(settings: Settings) -> SegmentRules:
+    """Return the segmenter's rules from the settings."""
+    cuts = settings.segmentation
+    return SegmentRules(
+        pause_ms=cuts.pause_ms,
+        max_duration_ms=cuts.max_duration_ms,
+        max_bytes=cuts.max_bytes,
+        hangover_auto_ms=cuts.hangover_auto_ms,
+        hangover_manual_ms=cuts.hangover_manual_ms,
+        short_merge_ms=cuts.short_merge_ms,
+        silence_ms=cuts.silence_ms,
+    )

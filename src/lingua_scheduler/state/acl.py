@@ -1,0 +1,48 @@
+"""The least a store's user must be allowed: our own keys, and the commands that we use.
+
+`lingua config acl` prints the line, docs/operations.md shows it, and tests hold it against the
+sources (nothing missing, nothing too much) and run the product under it. The commands that a
+script calls are listed too: the store checks them as if the user had sent them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# What stands in the line where the operator puts the password.
+PASSWORD: Final = "PASSWORD"  # noqa: S105 a placeholder
+
+# In the form of ACL rules; kept sorted within each group.
+COMMANDS: Final = (
+    # Connections: log in, choose the database, find the masters, follow a slot that is moved.
+    *("asking", "auth", "cluster|slots", "hello", "select"),
+    # Scripts: by their hash, and once by their text.
+    *("eval", "evalsha"),
+    # Keys of any kind, and single values.
+    *("del", "exists", "get", "getdel", "pexpire", "set", "time", "unlink"),
+    # Hashes.
+    *("hdel", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hset", "hsetnx"),
+    # Lists.
+    *("llen", "lrange", "ltrim", "rpush"),
+    # Sets, and sorted sets.
+    *("sadd", "smembers", "srem"),
+    *("zadd", "zcard", "zcount", "zrange", "zrangebylex", "zrangebyscore", "zrem"),
+    *("zremrangebyscore", "zscore"),
+    # Streams: the inboxes of instances.
+    *("xack", "xadd", "xclaim", "xdel", "xgroup|create", "xinfo|groups", "xlen", "xpending"),
+    *("xrange", "xreadgroup", "xrevrange"),
+)
+
+
+def acl_rules(prefix: str) -> tuple[str, ...]:
+    """Return the rules of a user that may do what a scheduler does, and nothing else.
+
+    They begin with nothing at all (`reset`), so that a user of old keeps no right.
+    """
+    return ("reset", "on", f"~{prefix}:v1:*", *(f"+{name}" for name in COMMANDS))
+
+
+def acl_line(prefix: str, user: str = "lingua") -> str:
+    """Return the command that makes the user, with a placeholder for the password."""
+    reset, on, *rest = acl_rules(prefix)
+    return " ".join(("ACL SETUSER", user, reset, on, f">{PASSWORD}", *rest))

@@ -1,0 +1,30 @@
+-- Takes sessions out of a room; the room ends with its last member.
+-- KEYS: due
+-- ARGV: now_ms, code, session...
+-- Returns: {OK, now, [field, value, ...]} the whole room, no fields if it has ended
+--   | {ALREADY, now, [...]} none of them was in | {FENCED, now, 'no_room'}
+-- Writes: room, due
+-- Cost: O(fields of the room + sessions)
+--- @include "includes/cell"
+--- @include "includes/room"
+local key, gone, count = ROOM .. ARGV[2], {}, 0
+if redis.call('EXISTS', key) == 0 then return room_refuses('no_room') end
+for i = 3, #ARGV do
+  if redis.call('HDEL', key, 'm:' .. ARGV[i], 'l:' .. ARGV[i], 'i:' .. ARGV[i]) > 0 then
+    gone[ARGV[i]] = true
+    count = count + 1
+  end
+end
+if count == 0 then return room_answer(Reply.ALREADY, key) end
+local left = redis.call('HGET', key, 'count') - count
+if left <= 0 then
+  room_end(ARGV[2], key)
+  return { Reply.OK, now, {} }
+end
+for _, field in ipairs(redis.call('HKEYS', key)) do
+  local listener, speaker = string.match(field, '^v:([^|]+)|(.+)$')
+  if listener and (gone[listener] or gone[speaker]) then redis.call('HDEL', key, field) end
+end
+redis.call('HSET', key, 'count', left)
+room_changed(key)
+return room_answer(Reply.OK, key)

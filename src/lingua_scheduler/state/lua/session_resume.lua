@@ -1,0 +1,45 @@
+-- A client came back: its session goes on under a new owner, who is told all it needs for that. The
+-- fence grows, so that whatever the former owner still does to the session is refused.
+-- KEYS: due
+-- ARGV: now_ms, session, owner (instance), tenant, token, lease_ms, epoch, after_seq (the client's
+--   position)
+-- Returns: {RESUMED, epoch, fence, previous owner, about, heard, heard_ms, top, seq, [lane, next
+--   unknown index, ...], [index of an outcome still to come ...], [turn that was not closed ...]}
+--   | {NO_SESSION} | {SESSION_CLOSED} | {FENCED} not its token or tenant
+--   | {TRIMMED, trimmed, seq} the position is outside of what is kept
+-- Writes: session, due
+-- Cost: O(fields of the session)
+--- @include "includes/cell"
+--- @include "includes/lane_entries"
+local session, key = ARGV[2], BASE .. 'session:' .. ARGV[2]
+local s = redis.call('HMGET', key, 'epoch', 'owner', 'closed', 'fence', 'tenant', 'token', 'about',
+  'heard', 'heard_ms', 'top', 'seq', 'trimmed', 'lanes')
+if not s[1] then return { Reply.NO_SESSION } end
+if s[5] ~= ARGV[4] or (s[6] or '') == '' or s[6] ~= ARGV[5] then return { Reply.FENCED } end
+if s[3] then return { Reply.SESSION_CLOSED } end
+local epoch, after, seq, trimmed = s[1], tonumber(ARGV[8]), tonumber(s[11]), tonumber(s[12])
+if epoch == ARGV[7] and after < trimmed then return { Reply.TRIMMED, trimmed, seq } end
+if epoch == ARGV[7] and after > seq then
+  -- The client has outcomes that the store lost: positions start over.
+  epoch = string.format('%.0f', math.max(now, epoch + 1))
+  seq = redis.call('LLEN', BASE .. 'outbox:' .. session)
+  redis.call('HSET', key, 'epoch', epoch, 'trimmed', 0, 'seq', seq)
+end
+local fence = s[4] + 1
+redis.call('HSET', key, 'owner', ARGV[3], 'fence', fence)
+redis.call('ZADD', DUE, now + ARGV[6], 's|' .. session)
+local lanes, open, turns = {}, {}, {}
+for lane in string.gmatch(s[13] or '', '[^ ]+') do
+  local known = tonumber(redis.call('HGET', key, 'next:' .. lane) or 0)
+  for _, entry in ipairs(lane_entries(key, lane)) do
+    open[#open + 1] = entry[1]
+    known = math.max(known, entry[1] + 1)
+  end
+  lanes[#lanes + 1], lanes[#lanes + 2] = lane, known
+end
+for _, field in ipairs(redis.call('HKEYS', key)) do
+  local turn = string.match(field, '^turn:([^/]+)$')
+  if turn then turns[#turns + 1] = turn end
+end
+return { Reply.RESUMED, epoch, fence, s[2], s[7] or '', tonumber(s[8] or -1), tonumber(s[9] or 0),
+  tonumber(s[10] or 0), seq, lanes, open, turns }

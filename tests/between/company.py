@@ -1,0 +1,128 @@
+"""What tests of letters between instances share: connections, readers, and who noted what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from lingua_scheduler.between.deadletters import DeadLetter, DeadLetters
+from lingua_scheduler.between.inbox import Inbox
+from lingua_scheduler.between.letters import Envelope, Letter, Outcomes
+from lingua_scheduler.between.post import Post
+from lingua_scheduler.between.stream import GROUP, InboxStream
+from lingua_scheduler.logs import EventLog
+from lingua_scheduler.state.link import LinkOptions
+from lingua_scheduler.state.script import Connection
+from lingua_scheduler.state.single import SingleConnection
+from servers import Server, until
+
+BOUND_S = 15.0
+PREFIX = "between"
+LOG = EventLog("between")
+
+Scenario = Callable[[Connection], Awaitable[None]]
+
+
+def play(server: Server, scenario: Scenario) -> None:
+    """Run a scenario on an emptied server, and see that no task is left behind."""
+
+    async def whole() -> None:
+        before = asyncio.all_tasks()
+        connection = await SingleConnection.open(server.address, LinkOptions())
+        try:
+            await connection.every_master("FLUSHALL")
+            await scenario(connection)
+        finally:
+            await connection.close()
+        assert asyncio.all_tasks() == before
+
+    asyncio.run(whole())
+
+
+def letter(number: int) -> Letter:
+    return Outcomes(f"s-{number}", "1", number)
+
+
+def number_of(envelope: Envelope) -> int:
+    assert isinstance(envelope.letter, Outcomes)
+    return envelope.letter.seq
+
+
+class Notes:
+    """An effect: notes each letter; fails as often as it is told to."""
+
+    def __init__(self, *fail_with: BaseException) -> None:
+        self.seen: list[Envelope] = []
+        self._fail_with = list(fail_with)
+
+    async def __call__(self, envelope: Envelope) -> None:
+        self.seen.append(envelope)
+        await asyncio.sleep(0)
+        if self._fail_with:
+            raise self._fail_with.pop(0)
+
+    @property
+    def numbers(self) -> list[int]:
+        return [number_of(envelope) for envelope in self.seen]
+
+    async def reach(self, count: int) -> None:
+        await until(lambda: len(self.seen) >= count, BOUND_S, f"{count} letters are applied")
+
+
+def inbox_of(connection: Connection, name: str, apply: Any, **pace: int) -> Inbox:
+    quick = {"block_ms": 50, "reclaim_ms": 30}
+    return Inbox(connection, PREFIX, name, apply, log=LOG, **{**quick, **pace})
+
+
+@asynccontextmanager
+async def reading(inbox: Inbox) -> AsyncIterator[asyncio.Task[None]]:
+    """Run the reader until the block ends; a reader that ended by itself is an error."""
+    await inbox.open()
+    task = asyncio.create_task(inbox.run())
+    try:
+        yield task
+    finally:
+        assert not task.done() or task.cancelled(), task
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def send(connection: Connection, to: str, numbers: range, sender: str = "sender") -> None:
+    post = Post(connection, PREFIX, sender)
+    sent = await asyncio.gather(*(post.send(to, letter(number)) for number in numbers))
+    assert all(sent)
+
+
+async def ask(connection: Connection, name: str, verb: str, *words: Any) -> Any:
+    """Send a command on an instance's inbox."""
+    keys = InboxStream(connection, PREFIX, name).keys
+    return await connection.command(keys.slot, verb, keys.inbox, *words)
+
+
+async def left(connection: Connection, name: str) -> tuple[int, int]:
+    """How many entries an inbox holds, and how many of them are read and not acknowledged."""
+    length = await ask(connection, name, "XLEN")
+    pending = await ask(connection, name, "XPENDING", GROUP)
+    return length, pending[0]
+
+
+async def reach_left(connection: Connection, name: str, wanted: tuple[int, int]) -> None:
+    """Poll until the inbox is like that."""
+    for _ in range(int(BOUND_S / 0.01)):
+        if await left(connection, name) == wanted:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"the inbox has {await left(connection, name)}, not {wanted}")
+
+
+async def reach_dead_letters(connection: Connection, count: int) -> tuple[DeadLetter, ...]:
+    """Poll until there are that many dead letters."""
+    letters = DeadLetters(connection, PREFIX)
+    for _ in range(int(BOUND_S / 0.01)):
+        if len(found := await letters.list()) == count:
+            return found
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"there are {len(found)} dead letters, not {count}")

@@ -1,0 +1,134 @@
+"""What a session keeps: chunks until they are acknowledged, positions, events until read."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lingua_scheduler.client import Reset, SessionLost
+from lingua_scheduler.client.heard import OPEN_MAX, Heard
+from lingua_scheduler.client.mailbox import Mailbox
+from lingua_scheduler.client.options import Wish
+from lingua_scheduler.client.replay import Replay
+
+pytestmark = pytest.mark.unit
+
+
+def sent_by(replay: Replay) -> list[int]:
+    numbers = []
+    while (chunk := replay.take_unsent()) is not None:
+        numbers.append(chunk.seq)
+    return numbers
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "send", "ack", "back"]), st.integers(0, 12))))
+def test_chunks_are_kept_until_acknowledged_and_sent_in_order(steps: list[tuple[str, int]]) -> None:
+    replay = Replay(1 << 20)
+    acknowledged = -1
+    sent = -1
+    for step, number in steps:
+        if step == "add":
+            replay.add(b"xy", is_final=False, timestamp_ms=0)
+        elif step == "send":
+            numbers = sent_by(replay)
+            assert numbers == list(range(replay.next_seq - len(numbers), replay.next_seq))
+            sent = max([sent, *numbers])
+        elif step == "ack" and number <= sent:
+            replay.acknowledge(number, number * 100)
+            acknowledged = max(acknowledged, number)
+        elif step == "back":
+            replay.go_back(number)
+            acknowledged = max(acknowledged, min(number - 1, sent))
+            expected = list(range(acknowledged + 1, replay.next_seq))
+            assert sent_by(replay) == expected
+            sent = max([sent, *expected])
+        assert replay.first_seq == acknowledged + 1
+        assert replay.size == 2 * (replay.next_seq - replay.first_seq)
+
+
+def test_the_position_of_the_audio_follows_the_newest_acknowledgement() -> None:
+    replay = Replay(1 << 20)
+    for _ in range(6):
+        replay.add(b"xy", is_final=False, timestamp_ms=0)
+    sent_by(replay)
+    replay.acknowledge(3, 400)
+    replay.acknowledge(1, 200)
+    assert (replay.first_seq, replay.audio_ms) == (4, 400)
+
+
+def test_a_lossy_memory_gives_up_what_was_sent_but_nothing_that_was_not() -> None:
+    replay = Replay(6)
+    replay.is_lossy = True
+    for _ in range(4):
+        replay.add(b"xy", is_final=False, timestamp_ms=0)
+    assert replay.is_full
+    assert sent_by(replay) == [0, 1, 2, 3]
+    assert not replay.is_full
+    replay.add(b"xy", is_final=False, timestamp_ms=0)
+    assert (replay.first_seq, replay.size) == (2, 6)
+
+
+def test_utterances_are_open_until_each_language_has_its_outcome() -> None:
+    heard = Heard(2)
+    heard.begin("e1")
+    heard.accepted(0, 100)
+    heard.answered(0)
+    heard.answered(1)
+    heard.answered(1)
+    # The acceptance may come after the outcomes.
+    heard.accepted(1, 50)
+    assert heard.open_ms == 100
+    heard.answered(0)
+    assert heard.open_ms == 0
+    for index in range(3 * OPEN_MAX):
+        heard.accepted(index, 1)
+    assert heard.open_ms == OPEN_MAX
+    heard.begin("e2")
+    assert heard.open_ms == 0
+
+
+def test_an_own_outcome_under_another_epoch_starts_positions_over() -> None:
+    heard = Heard(1)
+    heard.begin("e1")
+    assert heard.is_new("e1", 5, is_own=True)
+    assert not heard.is_new("e1", 5, is_own=True)
+    assert heard.is_new("e2", 1, is_own=True)
+    assert (heard.epoch, heard.seq, heard.duplicates) == ("e2", 1, 1)
+    assert heard.is_new(None, None, is_own=True)
+    assert heard.seq == 1
+
+
+def test_a_mailbox_says_when_it_is_full_and_when_half_of_it_is_free() -> None:
+    async def scenario() -> None:
+        told: list[str] = []
+        mailbox = Mailbox(4, 1000, lambda: told.append("full"), lambda: told.append("room"))
+        event = Reset("", 0, "", "")
+        for _ in range(5):
+            mailbox.put(event)
+        assert told == ["full"]
+        for _ in range(4):
+            await mailbox.get()
+        assert told == ["full", "room"]
+        mailbox.put(event, 1000)
+        assert told == ["full", "room", "full"]
+        mailbox.last_call()
+        mailbox.put(event, 1000)
+        assert told == ["full", "room", "full", "room"]
+        mailbox.end(SessionLost("over"))
+        for _ in range(3):
+            await mailbox.get()
+        with pytest.raises(SessionLost):
+            await mailbox.get()
+
+    asyncio.run(scenario())
+
+
+def test_the_length_of_audio_and_the_number_of_outcomes_follow_from_the_wish() -> None:
+    assert Wish("en", ("es",)).duration_ms(3200) == 100
+    assert Wish("en", ("es",), sample_rate=48_000).duration_ms(96_000) == 1000
+    assert Wish("en", ("es",), audio_format="opus").duration_ms(120) == 40
+    assert Wish("en", ("es", "fr")).outcomes_per_utterance == 2
+    assert Wish("auto", (), more={"mode": "two_way_auto"}).outcomes_per_utterance == 1

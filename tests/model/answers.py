@@ -1,0 +1,43 @@
+"""Answers of the store in the shape of the twin's, for the model's machine."""
+
+from __future__ import annotations
+
+from lingua_scheduler.state.reply import Reply
+
+
+def rows(placed) -> list[tuple[str, int, str, bool]]:
+    return [(p.job, p.attempt, p.node, p.context_reset) for p in placed]
+
+
+def settled(reply: Reply, effects) -> tuple:
+    released = [tuple(entry)[:-1] for entry in effects.released]
+    freed = [tuple(slot) for slot in effects.freed]
+    return (reply.name, released, freed, rows(effects.placed))
+
+
+def submitted(answer, width: int) -> tuple:
+    """The answer of a submit, as wide as the twin's."""
+    name = answer.reply.name
+    if answer.placement is not None:
+        return (name, rows([answer.placement])[0])
+    if answer.reply is Reply.DUPLICATE:
+        return (name, answer.state, answer.attempt, answer.node, answer.outcome, answer.seq)
+    if answer.reply in (Reply.QUEUED, Reply.PARKED):
+        return (name, answer.code.name, answer.label, answer.affinity)[:width]
+    return (name, answer.label)[:width]
+
+
+def moved_row(moved, expected: tuple) -> tuple:
+    """The answer of a failover, in the twin's shape."""
+    name = moved.reply.name
+    released, freed, placed = settled(moved.reply, moved.effects)[1:]
+    tail = (freed, placed, moved.reason, moved.left_node)
+    if moved.placement is not None:
+        return (name, rows([moved.placement])[0], *tail)
+    if moved.reply is Reply.SETTLED:
+        return (name, released, *tail)
+    if moved.reply in (Reply.QUEUED, Reply.PARKED):
+        return (name, moved.code.name, moved.label, *tail)
+    if moved.reply is Reply.DEFERRED:
+        return (name, moved.cell, moved.left_node)
+    return (name,)
