@@ -12,9 +12,20 @@ from lingua_scheduler.client import Reset, SessionLost
 from lingua_scheduler.client.heard import OPEN_MAX, Heard
 from lingua_scheduler.client.mailbox import Mailbox
 from lingua_scheduler.client.options import Wish
+from lingua_scheduler.client.pace import AUDIO_AHEAD_MS, BURST_MS, ENDS_AHEAD, Pace
 from lingua_scheduler.client.replay import Replay
+from lingua_scheduler.messages.to_client import MissingResult
 
 pytestmark = pytest.mark.unit
+
+
+def outcome(
+    epoch: str | None, seq: int | None, index: int, lane: str = "es", *, speaker: str = "s"
+) -> MissingResult:
+    return MissingResult(
+        session_id=speaker, utterance_index=index, reason="failed", created_at_ms=0,
+        tgt_lang=lane, epoch=epoch, seq=seq,
+    )  # fmt: skip
 
 
 def sent_by(replay: Replay) -> list[int]:
@@ -47,6 +58,7 @@ def test_chunks_are_kept_until_acknowledged_and_sent_in_order(steps: list[tuple[
             sent = max([sent, *expected])
         assert replay.first_seq == acknowledged + 1
         assert replay.size == 2 * (replay.next_seq - replay.first_seq)
+        assert replay.sent_size == 2 * (replay._unsent_seq - replay.first_seq)
 
 
 def test_the_position_of_the_audio_follows_the_newest_acknowledgement() -> None:
@@ -71,6 +83,40 @@ def test_a_lossy_memory_gives_up_what_was_sent_but_nothing_that_was_not() -> Non
     assert (replay.first_seq, replay.size) == (2, 6)
 
 
+def test_ends_count_from_their_sending_to_their_acknowledgement() -> None:
+    replay = Replay(1 << 20)
+    for number in range(6):
+        replay.add(b"xy", is_final=number % 2 == 1, timestamp_ms=0)
+    assert replay.sent_ends == 0
+    sent_by(replay)
+    assert replay.sent_ends == 3
+    replay.acknowledge(3, 400)
+    assert replay.sent_ends == 1
+    replay.go_back(None)
+    assert (replay.sent_ends, replay.sent_size) == (0, 0)
+    assert sent_by(replay) == [4, 5]
+    assert replay.sent_ends == 1
+
+
+def test_live_speech_is_never_held_however_little_is_acknowledged() -> None:
+    pace = Pace()
+    for number in range(1000):
+        pace.sent(100, number * 100.0)
+        assert pace.wait_ms(number, number * 100, number * 100.0) == 0
+
+
+def test_what_runs_ahead_waits_for_acknowledgements_or_for_real_time() -> None:
+    pace = Pace()
+    pace.sent(10_000, 0)
+    assert pace.wait_ms(0, 10_000, 0) == 0
+    assert pace.wait_ms(ENDS_AHEAD - 1, 10_000, 0) == 0
+    held_ms = 10_000 - BURST_MS
+    assert pace.wait_ms(ENDS_AHEAD, 10_000, 0) == held_ms
+    assert pace.wait_ms(0, AUDIO_AHEAD_MS, 0) == held_ms
+    assert pace.wait_ms(0, AUDIO_AHEAD_MS, 4000) == held_ms - 4000
+    assert pace.wait_ms(0, AUDIO_AHEAD_MS, 20_000) == 0
+
+
 def test_utterances_are_open_until_each_language_has_its_outcome() -> None:
     heard = Heard(2)
     heard.begin("e1")
@@ -93,12 +139,26 @@ def test_utterances_are_open_until_each_language_has_its_outcome() -> None:
 def test_an_own_outcome_under_another_epoch_starts_positions_over() -> None:
     heard = Heard(1)
     heard.begin("e1")
-    assert heard.is_new("e1", 5, is_own=True)
-    assert not heard.is_new("e1", 5, is_own=True)
-    assert heard.is_new("e2", 1, is_own=True)
+    assert heard.is_new(outcome("e1", 5, 3))
+    assert not heard.is_new(outcome("e1", 5, 3))
+    assert heard.is_new(outcome("e2", 1, 4))
     assert (heard.epoch, heard.seq, heard.duplicates) == ("e2", 1, 1)
-    assert heard.is_new(None, None, is_own=True)
+    assert heard.is_new(outcome(None, None, 0))
     assert heard.seq == 1
+
+
+def test_what_comes_again_under_a_new_epoch_is_known_by_its_number_and_language() -> None:
+    heard = Heard(1)
+    heard.begin("e1")
+    assert heard.is_new(outcome("e1", 1, 0, "es"))
+    assert heard.is_new(outcome("e1", 2, 0, "fr"))
+    assert heard.is_new(outcome("e1", 3, 1, "es"))
+    assert not heard.is_new(outcome("e2", 1, 0, "es"))
+    assert not heard.is_new(outcome("e2", 2, 1, "es"))
+    assert heard.is_new(outcome("e2", 3, 1, "fr"))
+    assert heard.is_new(outcome("e2", 4, 0, "es", speaker="another"))
+    assert heard.duplicates == 2
+    assert heard.seq == 4
 
 
 def test_a_mailbox_says_when_it_is_full_and_when_half_of_it_is_free() -> None:

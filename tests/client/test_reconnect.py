@@ -148,11 +148,11 @@ def test_a_reset_when_resuming_and_one_on_a_live_socket_start_positions_over() -
             first.cut()
             second = await one.caller()
             await second.resume(epoch="e2", reset=True)
-            second.outcome(1, epoch="e2", text_translated="anew")
+            second.outcome(1, epoch="e2", utterance_index=2, text_translated="anew")
             assert await texts(session, 1) == ["anew"]
             assert (session.epoch, session.seq) == ("e2", 1)
             second.send(SessionReset(session_id="s1", epoch="e3", reason="store_emptied"))
-            second.outcome(1, epoch="e3", text_translated="once more")
+            second.outcome(1, epoch="e3", utterance_index=3, text_translated="once more")
             assert await texts(session, 1) == ["once more"]
             second.cut()
             third = await one.caller()

@@ -205,6 +205,27 @@ def test_speech_waits_when_too_much_is_not_acknowledged() -> None:
     run(scenario())
 
 
+def test_a_recording_waits_for_the_server_and_goes_on_as_it_is_acknowledged() -> None:
+    async def scenario() -> None:
+        async with scripted_service() as one, opened(one) as (session, caller):
+
+            async def play_recording() -> None:
+                for _ in range(12):
+                    await session.send(CHUNK * 80)
+
+            playing = asyncio.create_task(play_recording())
+            # Three pieces of 8 s: more is not sent before some of it is acknowledged.
+            for taken in range(10):
+                await until(lambda taken=taken: len(caller.of(AudioChunk)) >= taken + 3)
+                await asyncio.sleep(0.02)
+                assert len(caller.of(AudioChunk)) == taken + 3
+                caller.send(AudioAck(session_id="s1", seq=taken, audio_ms=0))
+            await asyncio.wait_for(playing, 10)
+            assert await caller.chunks(12) == [*range(12)]
+
+    run(scenario())
+
+
 def test_without_resuming_nothing_waits_for_acknowledgements() -> None:
     async def scenario() -> None:
         async with scripted_service() as one:
@@ -220,10 +241,9 @@ def test_without_resuming_nothing_waits_for_acknowledgements() -> None:
 
 def test_speech_waits_for_a_server_that_does_not_read() -> None:
     async def scenario() -> None:
-        async with (
-            scripted_service() as one,
-            opened(one, replay_bytes=1 << 30) as (session, caller),
-        ):
+        # Without resuming, so that nothing but the connection holds it.
+        told = {"resume_token": None}
+        async with scripted_service() as one, opened(one, told=told) as (session, caller):
             caller.transport.underlying_transport.pause_reading()
 
             async def speak() -> None:

@@ -148,8 +148,7 @@ class Company:
         return found
 
     def save(self) -> Path:
-        """Copy what the store has on disk now, once it has written it."""
-        self.ask("BGREWRITEAOF")
+        """Copy what the store has on disk now; only one that `keeps` has anything there."""
         copy = self._directory / "saved"
         shutil.copytree(self.store.directory, copy, ignore=_ignore_sockets)
         return copy
@@ -205,6 +204,11 @@ class Member(Stage):
         await self._server.aclose()
         self.is_serving = False
         return is_done
+
+    async def status(self, path: str) -> int:
+        """Return how it answers an HTTP request."""
+        async with self._http.get(f"{self.server.url}{path}") as response:
+            return response.status
 
     def counted(self, name: str, **labels: str) -> float:
         """Return one of its counts."""
@@ -264,16 +268,17 @@ class Traveller:
         return last, at_ms
 
     def outcomes(self) -> list[tuple[int, str]]:
-        """Return what ended each utterance; their positions are one after the other, no two."""
-        found, epoch, seq = [], "", 0
-        for message in self.heard:
-            if message["type"] in OUTCOMES:
-                if message["epoch"] != epoch:
-                    epoch, seq = message["epoch"], 0
-                assert message["seq"] > seq, f"position {message['seq']} after {seq}"
-                seq = message["seq"]
-                found.append((message["utterance_index"], message.get("reason", "ok")))
-        return found
+        """Return what ended each utterance, in order; on one socket nothing comes twice."""
+        found: dict[tuple[str, int], tuple[int, str]] = {}
+        for socket in self.sockets:
+            told = [message for message in socket.heard if message["type"] in OUTCOMES]
+            places = [(message["epoch"], message["seq"]) for message in told]
+            assert places == sorted(set(places)), f"not once and in order: {places}"
+            for place, message in zip(places, told, strict=True):
+                outcome = (message["utterance_index"], message.get("reason", "ok"))
+                # What was on its way to a former socket may come again: it is the same.
+                assert found.setdefault(place, outcome) == outcome
+        return [found[place] for place in sorted(found)]
 
     async def say(self, audio: bytes, *, is_final: bool = False) -> None:
         """Send one chunk and keep it."""

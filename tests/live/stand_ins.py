@@ -84,7 +84,7 @@ class ClosingOutlet(KeepingOutlet):
 
     closed_with = 0
 
-    def close(self, code: int, reason: str) -> None:  # noqa: ARG002 the socket's own words
+    def close(self, code: int, reason: str) -> None:
         self.closed_with = code
 
 
@@ -101,7 +101,7 @@ class NodeSocket:
             self.sent.append(message)
         return not self.is_dead
 
-    def close(self, code: int, reason: str) -> None:  # noqa: ARG002 the socket's own words
+    def close(self, code: int, reason: str) -> None:
         self.closed_with = code
 
     def take(self) -> list[ToNode]:

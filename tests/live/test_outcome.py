@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from lingua_scheduler.live.outcome import (
@@ -11,11 +12,14 @@ from lingua_scheduler.live.outcome import (
     Shown,
     StoredResult,
     Verdict,
+    decode_heard,
     decode_result,
+    encode_heard,
     encode_result,
     missing_message,
     result_message,
     stored,
+    stored_message,
     verdict_of,
 )
 from lingua_scheduler.messages.codes import RETRYABLE_NODE_ERRORS
@@ -160,10 +164,10 @@ def test_a_result_says_whose_which_and_where_it_stands() -> None:
         "ni hao", "hello", b"sound", "opus", "t2", None, ServiceTimings(asr_ms=1),
         NetworkTimings(scheduler_to_node_ms=2), ("good", ("a",), 0.5, 1, {"count": 1}),
     )  # fmt: skip
-    session = Scene().session
     shown = Shown(Timeline(total_ms=7), "group_1", 3)
     outcome = released(9, 4, lane="en~zh", job="job-1")
-    assert result_message(session, outcome, kept, shown=shown, sent_at_ms=99) == TranslationResult(
+    message = result_message("s1", EPOCH, outcome, kept, shown=shown, sent_at_ms=99)
+    assert message == TranslationResult(
         session_id="s1", utterance_index=4, job_id="job-1", text_asr="ni hao",
         text_translated="hello", tts_audio=b"sound", tts_format="opus", trace_id="t2",
         group_id="group_1", part_index=3, service_timings=ServiceTimings(asr_ms=1),
@@ -200,6 +204,47 @@ def test_a_place_that_no_job_ever_had_names_none() -> None:
     outcome = released(9, 4, kind="missing", reason="gap_timeout")
     message = missing_message("s1", outcome, EPOCH, trace_id="", at_ms=99)
     assert (message.job_id, message.trace_id) == (None, None)
+
+
+@pytest.mark.parametrize("kind", sorted(REASONS))
+def test_of_an_outcome_that_only_the_store_knows_the_same_is_told(kind: str) -> None:
+    outcome = released(9, 4, kind=kind, reason="gap_timeout", job="job-1")
+    expected = missing_message("s1", outcome, EPOCH, trace_id="", at_ms=99)
+    assert stored_message("s1", outcome, EPOCH, 99) == expected
+
+
+def test_of_a_result_that_only_the_store_knows_all_but_its_timeline_is_told() -> None:
+    outcome = released(9, 4, job="job-1")
+    kept = decode_result(outcome.payload)
+    message = stored_message("s1", outcome, EPOCH, 99)
+    assert message == result_message("s1", EPOCH, outcome, kept, shown=Shown(), sent_at_ms=99)
+    assert isinstance(message, TranslationResult)
+    assert (message.text_asr, message.timeline) == ("ni hao", None)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        TranslationResult(
+            session_id="s9", utterance_index=2, job_id="j9", text_asr="bonjour",
+            text_translated="hello", tts_audio=b"\0\xff", tts_format="opus", trace_id="t9",
+            epoch="e9", seq=77, timeline=Timeline(total_ms=7),
+            extra=ExtraResult(reason="SOMETHING_ELSE"),
+        ),
+        MissingResult(
+            session_id="s9", utterance_index=2, reason="failed", created_at_ms=5, epoch="e9",
+            seq=77, detail="NMT_TIMEOUT",
+        ),
+    ],
+    ids=["a result", "none"],
+)  # fmt: skip
+def test_what_others_said_survives_the_store_with_the_listeners_own_position(
+    said: TranslationResult | MissingResult,
+) -> None:
+    entry = released(3, 2, kind="heard", job="s9", payload=encode_heard(said))
+    expected = msgspec.structs.replace(said, epoch=EPOCH, seq=3)
+    assert decode_heard(entry, EPOCH) == expected
+    assert stored_message("s1", entry, EPOCH, 99) == expected
 
 
 def test_every_kind_of_the_store_has_a_reason_of_the_protocol() -> None:

@@ -194,27 +194,33 @@ class Machine(Owners, RuleBasedStateMachine):
 
     @rule(
         which=pick, ability=pick, slots=st.integers(1, 3), acks=chance, fresh=chance, drain=seldom,
-        instance=st.sampled_from(INSTANCES),
+        instance=st.sampled_from(INSTANCES), again=st.sampled_from(("", "", "", "same", "older")),
     )  # fmt: skip
-    def register(self, which, ability, slots, acks, fresh, drain, instance="i1") -> None:
+    def register(self, which, ability, slots, acks, fresh, drain, instance="i1", again="") -> None:
+        """A node appears on a new socket, or `again` on one it had before."""
         name = NODES[which % len(NODES)]
         cell, twin = self.cell_of(name)
-        self.boots[name] += 1 if fresh or not self.boots[name] else 0
-        self.conns[name] = f"conn{self.now}.{len(self.conns)}.{sum(self.boots.values())}"
+        self.boots[name] += 1 if (fresh and not again) or not self.boots[name] else 0
+        conn = f"conn{self.now}.{len(self.conns)}.{sum(self.boots.values())}"
+        if again:
+            conn = self.conns.get(name, conn) if again == "same" else "an older one"
         boot, can = f"b{self.boots[name]}", ABILITIES[ability % len(ABILITIES)]
         about = NodeAbout(
-            instance=instance, max=slots, silence_ms=SILENCE_MS, acks=acks, draining=drain
-        )
+            instance=instance, max=slots, silence_ms=SILENCE_MS, acks=acks, draining=drain,
+            again=bool(again),
+        )  # fmt: skip
         answer = self.world.run(
-            self.store.node_register(
-                cell, name, boot, conn=self.conns[name], can=can.packed(), about=about
-            )
+            self.store.node_register(cell, name, boot, conn=conn, can=can.packed(), about=about)
         )
-        node = Node(boot, self.conns[name], instance, can, slots, SILENCE_MS, acks, Health())
-        expected = twin.node_register(name, node, draining=drain)
+        node = Node(boot, conn, instance, can, slots, SILENCE_MS, acks, Health())
+        expected = twin.node_register(name, node, draining=drain, again=bool(again))
+        if answer.reply is Reply.FENCED:
+            return self.same((answer.reply.name,), expected)
+        self.conns[name] = conn
         lost, held = ([lease.member for lease in kept] for kept in (answer.lost, answer.held))
-        self.same((answer.reply.name, answer.status, lost, rows(answer.placed), held), expected)
         assert answer.pool == twin.nodes[name].pool
+        real = (answer.reply.name, answer.status, lost, rows(answer.placed), held)
+        return self.same(real, expected)
 
     @rule(
         which=pick,
@@ -269,7 +275,7 @@ class Machine(Owners, RuleBasedStateMachine):
     @rule(which=pick, stale=seldom, moved=chance, keep_ms=st.sampled_from((0, 0, 0, 3000)))
     def lose_socket(self, which, stale, moved, keep_ms=0) -> None:
         name = NODES[which % len(NODES)]
-        conn = "an older one" if stale else self.conns.get(name, "none yet")
+        conn = "another one" if stale else self.conns.get(name, "none yet")
         self.offline(name, conn, "", moved=moved, keep_ms=keep_ms)
 
     @rule(instance=st.sampled_from(INSTANCES), moved=chance)

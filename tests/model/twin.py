@@ -867,8 +867,10 @@ class CellTwin:
         self.rescore(name, 0.0)
         return [] if self.blocked(name) else self.serve_waiting(name)
 
-    def node_register(self, name: str, fresh: Node, *, draining: bool) -> tuple:
+    def node_register(self, name: str, fresh: Node, *, draining: bool, again: bool) -> tuple:
         known = self.nodes.get(name)
+        if again and known is not None and known.conn != fresh.conn:
+            return ("FENCED",)
         same = known is not None and known.boot == fresh.boot
         status = "registering"
         if known is not None:

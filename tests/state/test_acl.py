@@ -13,7 +13,7 @@ import pytest
 from edge.live_server import Stage, opus, play
 from lingua_scheduler.cli.main import main
 from lingua_scheduler.errors import StoreRejected
-from lingua_scheduler.state.acl import COMMANDS, acl_line, acl_rules
+from lingua_scheduler.state.acl import COMMANDS, OPERATOR_COMMANDS, acl_line, acl_rules
 from lingua_scheduler.state.cluster import ClusterConnection, key_slot
 from lingua_scheduler.state.link import LinkOptions
 from lingua_scheduler.state.script import Script
@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "lingua_scheduler"
 # They speak HTTP, whose methods look like commands, or only to a private server.
 NOT_TO_THE_STORE = ("edge", "bench", "demo")
+# What operators run under a user of their own.
+OF_OPERATORS = "care"
 # Written into the bytes of a call: `link.Call.send_source`.
 INSIDE_BYTES = {"eval"}
 LUA_CALL = re.compile(r"redis\.p?call\(\s*(?:'([A-Z]+)'(?:,\s*'([A-Z]+)')?)?")
@@ -68,18 +70,26 @@ def test_the_line_allows_every_command_that_the_sources_use_and_no_other(tmp_pat
     assert allowed <= used, f"never used, remove there: {', '.join(sorted(allowed - used))}"
 
 
-def commands_of_scripts(known: set[str]) -> Iterator[str]:
+def test_an_operator_needs_a_few_commands_more_and_a_scheduler_does_not(tmp_path: Path) -> None:
+    with start_server(tmp_path) as server:
+        known = {name.decode() for name in server.ask("COMMAND", "LIST")}
+    used = set(commands_of_modules(known, SOURCE / OF_OPERATORS))
+    used |= set(commands_of_scripts(known, SOURCE / OF_OPERATORS))
+    assert used - set(COMMANDS) == set(OPERATOR_COMMANDS)
+
+
+def commands_of_scripts(known: set[str], root: Path = SOURCE / "state") -> Iterator[str]:
     """Find the commands that the Lua sources call; each must be written out."""
-    for file in (SOURCE / "state" / "lua").rglob("*.lua"):
+    for file in root.rglob("*.lua"):
         for name, argument in LUA_CALL.findall(file.read_text(encoding="utf-8")):
             assert name, f"{file.name} calls a command whose name is not written there"
             yield full_name(name, argument, known)
 
 
-def commands_of_modules(known: set[str]) -> Iterator[str]:
+def commands_of_modules(known: set[str], root: Path = SOURCE) -> Iterator[str]:
     """Find the commands in the Python sources: the first words of calls and tuples."""
-    for file in SOURCE.rglob("*.py"):
-        if file.relative_to(SOURCE).parts[0] in NOT_TO_THE_STORE:
+    for file in root.rglob("*.py"):
+        if file.relative_to(root).parts[0] in (*NOT_TO_THE_STORE, OF_OPERATORS):
             continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call | ast.Tuple):

@@ -101,6 +101,18 @@ def test_every_master_answers_once(cluster: Cluster) -> None:
     asyncio.run(scenario())
 
 
+def test_each_master_can_be_asked_by_a_slot_of_its_own(cluster: Cluster) -> None:
+    async def scenario() -> None:
+        async with opened(cluster.addresses) as connection:
+            slots = connection.masters()
+            identities = [await connection.command(slot, "CLUSTER", "MYID") for slot in slots]
+        assert sorted(identities) == sorted(node.ask("CLUSTER", "MYID") for node in cluster.masters)
+        with pytest.raises(StoreUnavailable):
+            connection.masters()
+
+    asyncio.run(scenario())
+
+
 def test_one_reachable_address_of_many_is_enough_to_open(cluster: Cluster) -> None:
     async def scenario() -> None:
         dead = Address("127.0.0.1", free_port())

@@ -14,7 +14,14 @@ import pytest
 
 import servers
 from lingua_scheduler.state.link import LinkOptions
-from lingua_scheduler.state.records import Claim, JobSpec, NodeAbout, Opening, Resumed
+from lingua_scheduler.state.records import (
+    Claim,
+    JobSpec,
+    NodeAbout,
+    NodeReply,
+    Opening,
+    Resumed,
+)
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.single import SingleConnection
 from servers import Server
@@ -60,8 +67,10 @@ class Owned(Scene):
         )
         assert answer.reply is Reply.PLACED
 
-    async def register(self, boot: str = "b", conn: str = "other", instance: str = "two"):
-        about = NodeAbout(instance=instance, max=1, silence_ms=6000)
+    async def register(
+        self, boot: str = "b", conn: str = "other", instance: str = "two", *, again: bool = False
+    ) -> NodeReply:
+        about = NodeAbout(instance=instance, max=1, silence_ms=6000, again=again)
         return await self.store.node_register(
             self.cell, "n", boot, conn=conn, can=CAN.packed(), about=about
         )
@@ -458,3 +467,20 @@ async def test_what_a_fenced_process_left_is_not_told_as_held_by_its_successor(s
     again = await s.register("b2", conn="a third")
     assert (again.reply, again.held) == (Reply.RESUMED, ())
     assert [lease.job for lease in again.lost] == [job(0)]
+
+
+@scene
+async def test_a_socket_that_registers_again_does_not_take_the_place_of_a_newer_one(
+    s: Owned,
+) -> None:
+    await s.held()
+    await s.register(conn="newer")
+    before = await s.contents()
+    assert (await s.register(conn="c", instance="i", again=True)).reply is Reply.FENCED
+    assert await s.contents() == before
+    assert (await s.register(conn="newer", again=True)).reply is Reply.RESUMED
+
+
+@scene
+async def test_a_socket_registers_again_in_a_store_that_has_forgotten_its_node(s: Owned) -> None:
+    assert (await s.register(again=True)).reply is Reply.REGISTERED

@@ -79,6 +79,7 @@ def test_a_node_is_packed_under_the_names_the_scripts_read() -> None:
         "acks": False,
         "draining": False,
         "info": "",
+        "again": False,
     }
 
 

@@ -39,8 +39,11 @@ KINDS: Final[dict[str, Kind]] = {
         "audio is kept for a job that is over", "forget that job, and the audio with the last one"
     ),
     # The queue.
+    "pending_broken": Kind(
+        "a job counts as waiting and does not, or is in no queue", "queue it, or stop counting it"
+    ),
     "queue_broken": Kind(
-        "the lists of waiting jobs disagree about a job", "put it into all of them, or into none"
+        "a job is queued and does not wait, or is not counted", "count it, or take it out"
     ),
     "waiting_broken": Kind(
         "a demand is listed as waiting and has no queue, or the reverse", "list it as it is"
@@ -77,7 +80,7 @@ KINDS: Final[dict[str, Kind]] = {
     # Instances.
     "instance_dead": Kind(
         "an instance is silent for long and nobody has taken over from it",
-        "take its nodes offline, remove its inbox if nothing is left in it, and forget it",
+        "remove its inbox if nothing is left in it, and forget it",
     ),
     "inbox_orphan": Kind("an inbox of no known instance", "remove it if nothing is left in it"),
     "inbox_unlisted": Kind(

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 # Modules of lingua_scheduler.cli, in the order of the help text.
 COMMANDS = (
-    "serve", "node", "sessions", "nodes", "jobs", "explain", "token", "config", "bench", "demo",
+    "serve", "node", "sessions", "nodes", "jobs", "explain", "cluster", "doctor", "dlq", "token",
+    "config", "bench", "demo",
 )  # fmt: skip
 
 

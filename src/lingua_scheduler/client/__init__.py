@@ -2,7 +2,7 @@
 
     session (Session) ──> link ──> line      one connection after another, on any of several URLs
         └──> talk ──> replay, heard,         what is said and heard: kept for the server,
-                      mailbox, rooms         kept for the user
+                      pace, mailbox, rooms   kept for the user
 
 It needs the wire (`lingua_scheduler.messages`) and nothing of the server. See docs/client-sdk.md.
 """

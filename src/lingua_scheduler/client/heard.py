@@ -1,15 +1,21 @@
 """What a client has received: the position of the last outcome, and what still has none.
 
-Outcomes come in the order of their positions, so that one number per epoch tells which are new.
-Pure: no clock, no socket.
+Outcomes come in the order of their positions, so that one number per epoch tells which are new. If
+the store lost its memory positions start over and some come again: then the utterance's own number
+tells, which only grows within one language of one speaker. Pure: no clock, no socket.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from lingua_scheduler.messages.to_client import MissingResult, TranslationResult
 
 # Utterances remembered without all their outcomes; a server lets far fewer be open.
 OPEN_MAX: Final = 1024
+# Speakers times languages; a room has fewer.
+LANES_MAX: Final = 4096
 
 
 class Heard:
@@ -23,6 +29,8 @@ class Heard:
         # New outcomes since the server was told the position.
         self.unacknowledged = 0
         self._expected = outcomes_per_utterance
+        # Speaker and language -> the utterance heard last.
+        self._last: dict[tuple[str, str | None], int] = {}
         # Accepted utterances -> how long they are; how many outcomes an utterance has so far.
         self._open: dict[int, int] = {}
         self._answers: dict[int, int] = {}
@@ -35,6 +43,7 @@ class Heard:
     def begin(self, epoch: str) -> None:
         """A new session: nothing was heard of it yet."""
         self.start_over(epoch)
+        self._last.clear()
         self._open.clear()
         self._answers.clear()
 
@@ -44,19 +53,28 @@ class Heard:
         self.seq = 0
         self.unacknowledged = 0
 
-    def is_new(self, epoch: str | None, seq: int | None, *, is_own: bool) -> bool:
+    def is_new(self, message: TranslationResult | MissingResult) -> bool:
         """Take note of an outcome's position; tell whether it was not there before."""
+        epoch, seq = message.epoch, message.seq
         if epoch is None or seq is None:
             return True
         if epoch != self.epoch:
-            if not is_own:
-                return True  # the speaker's count, not ours
             self.start_over(epoch)
         if seq <= self.seq:
             self.duplicates += 1
             return False
         self.seq = seq
         self.unacknowledged += 1
+        return self._is_later(message)
+
+    def _is_later(self, message: TranslationResult | MissingResult) -> bool:
+        lane, index = (message.session_id, message.tgt_lang), message.utterance_index
+        if index <= self._last.get(lane, -1):
+            self.duplicates += 1
+            return False
+        self._last[lane] = index
+        if len(self._last) > LANES_MAX:
+            del self._last[next(iter(self._last))]
         return True
 
     def accepted(self, index: int, duration_ms: int) -> None:

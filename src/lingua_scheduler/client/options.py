@@ -31,9 +31,9 @@ class Options:
     events_max: int = 1024
     event_bytes_max: int = 16 << 20
     # A server that is silent for so long, pings included, is left.
-    silence_s: float = 6.0
+    silence_s: float = 5.0
     # How long one try at one URL may take, upgrade and answer included.
-    attempt_s: float = 3.0
+    attempt_s: float = 2.0
     # How long opening is tried, also after a session was lost.
     open_s: float = 30.0
     # How long resuming is tried; None: as long as the server said it keeps the session.

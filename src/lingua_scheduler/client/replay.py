@@ -32,6 +32,9 @@ class Replay:
         self._unsent_seq = 0
         # The first that was never sent: nobody can have it.
         self._unheard_seq = 0
+        # What was sent and not acknowledged: how much audio, and the ends of utterances.
+        self.sent_size = 0
+        self._sent_ends: deque[int] = deque()
         # Where the first chunk kept begins in the session's audio, as far as the server said.
         self.audio_ms = 0
         # The oldest chunks are given up when there are too many: nobody acknowledges any.
@@ -50,6 +53,11 @@ class Replay:
         return self._unsent_seq == self.next_seq
 
     @property
+    def sent_ends(self) -> int:
+        """Return how many ends of utterances were sent and not acknowledged."""
+        return len(self._sent_ends)
+
+    @property
     def first_seq(self) -> int:
         """Return the number of the first chunk kept, or of the next new one."""
         return self._chunks[0].seq if self._chunks else self.next_seq
@@ -60,7 +68,7 @@ class Replay:
         self.next_seq += 1
         self.size += len(payload)
         while self.is_lossy and self.size > self._bytes_max and self.first_seq < self._unsent_seq:
-            self.size -= len(self._chunks.popleft().payload)
+            self._drop_first()
 
     def acknowledge(self, seq: int, audio_ms: int) -> None:
         """Forget the chunks up to a number; the next one begins at a time."""
@@ -74,6 +82,8 @@ class Replay:
         if seq is not None:
             self._forget(min(seq, self._unheard_seq) - 1)
         self._unsent_seq = self.first_seq
+        self.sent_size = 0
+        self._sent_ends.clear()
 
     def take_unsent(self) -> Chunk | None:
         """Return the next chunk to be sent, which counts as sent from now on, or None."""
@@ -82,10 +92,21 @@ class Replay:
             return None
         self._unsent_seq += 1
         self._unheard_seq = max(self._unheard_seq, self._unsent_seq)
-        return self._chunks[-behind]
+        chunk = self._chunks[-behind]
+        self.sent_size += len(chunk.payload)
+        if chunk.is_final:
+            self._sent_ends.append(chunk.seq)
+        return chunk
 
     def _forget(self, seq: int) -> None:
-        chunks = self._chunks
-        while chunks and chunks[0].seq <= seq:
-            self.size -= len(chunks.popleft().payload)
+        while self._chunks and self._chunks[0].seq <= seq:
+            self._drop_first()
         self._unsent_seq = max(self._unsent_seq, self.first_seq)
+
+    def _drop_first(self) -> None:
+        chunk = self._chunks.popleft()
+        self.size -= len(chunk.payload)
+        if chunk.seq < self._unsent_seq:
+            self.sent_size -= len(chunk.payload)
+        while self._sent_ends and self._sent_ends[0] <= chunk.seq:
+            self._sent_ends.popleft()

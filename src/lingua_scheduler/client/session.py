@@ -1,7 +1,8 @@
 """`Session`: speech in, outcomes out, over one connection after another.
 
     Talk ──> Replay, Heard   chunks until the server has them; the position of the last outcome
-      └────> Mailbox, Rooms  events until they are iterated; the room
+      ├────> Mailbox, Rooms  events until they are iterated; the room
+      └────> Pace            what runs ahead of live speech waits for the server
     Link ──> Line            which URL next; one connection, dialled and answered
 
 Here are what a user may ask, and the task that waits for the loss of a connection and finds the

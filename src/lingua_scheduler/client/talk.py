@@ -7,12 +7,13 @@ again and what is new keep their order. Finding the next connection is `session.
 from __future__ import annotations
 
 import asyncio
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
 
 from lingua_scheduler.client.events import Notice, Outcome, Partial, Reset, SessionLost
 from lingua_scheduler.client.heard import Heard
 from lingua_scheduler.client.mailbox import Mailbox
+from lingua_scheduler.client.pace import Pace
 from lingua_scheduler.client.replay import Replay
 from lingua_scheduler.client.rooms import Rooms
 from lingua_scheduler.messages.from_client import (
@@ -89,6 +90,9 @@ class Talk:
         # Set while nobody need wait before speaking.
         self._may_speak = asyncio.Event()
         self._may_speak.set()
+        # Audio that runs ahead of real time, and when it may go on.
+        self._pace = Pace()
+        self._pace_timer: asyncio.TimerHandle | None = None
         self._ack_timer: asyncio.TimerHandle | None = None
         # Who waits for the next connection.
         self._movers: list[asyncio.Future[None]] = []
@@ -156,7 +160,8 @@ class Talk:
         """Send what was not sent yet, as far as the server wants it; then the wish to close."""
         line = self._open_line()
         if line is not None and not self.is_leaving:
-            while not self._is_paused and (chunk := self.replay.take_unsent()) is not None:
+            while self._may_send() and (chunk := self.replay.take_unsent()) is not None:
+                self._pace.sent(self._wish.duration_ms(len(chunk.payload)), monotonic() * 1000)
                 line.send(
                     AudioChunk(
                         session_id=self.id, seq=chunk.seq, is_final=chunk.is_final,
@@ -167,6 +172,27 @@ class Talk:
                 self._is_close_sent = True
                 line.send(SessionClose(session_id=self.id, reason=self._close_reason))
         self._refresh()
+
+    def _may_send(self) -> bool:
+        """Tell whether the server wants more audio now; if it is only early, try again later."""
+        if self._is_paused or self._pace_timer is not None:
+            return False
+        if not self.resume_token:  # nothing would be acknowledged
+            return True
+        replay = self.replay
+        sent_ms = self._wish.duration_ms(replay.sent_size)
+        wait_ms = self._pace.wait_ms(replay.sent_ends, sent_ms, monotonic() * 1000)
+        if wait_ms and not replay.is_sent:
+            loop = asyncio.get_running_loop()
+            self._pace_timer = loop.call_later(wait_ms / 1000, self._pump_again)
+        return not wait_ms
+
+    def _pump_again(self) -> None:
+        """Look again whether more audio may go out: time has passed, or some is acknowledged."""
+        if self._pace_timer is not None:
+            self._pace_timer.cancel()
+            self._pace_timer = None
+        self._pump()
 
     def _say(self, message: FromClient) -> None:
         line = self._open_line()
@@ -180,7 +206,9 @@ class Talk:
         return line
 
     def _refresh(self) -> None:
-        is_free = not (self._is_paused or self._is_congested or self.replay.is_full)
+        is_behind = self._pace_timer is not None and not self.replay.is_sent
+        is_slow = self._is_paused or self._is_congested or is_behind
+        is_free = not (is_slow or self.replay.is_full)
         if is_free or self.over.is_set():
             self._may_speak.set()
         else:
@@ -205,7 +233,7 @@ class Talk:
     def _take_outcome(self, message: TranslationResult | MissingResult) -> None:
         heard = self.heard
         is_own = message.session_id == self.id
-        if not heard.is_new(message.epoch, message.seq, is_own=is_own):
+        if not heard.is_new(message):
             return
         if is_own:
             heard.answered(message.utterance_index)
@@ -234,11 +262,11 @@ class Talk:
         if not self.rooms.code:  # in a room outcomes go to the others
             self.heard.accepted(message.utterance_index, message.end_ms - message.start_ms)
         self._notice(message)
-        self._refresh()
+        self._pump_again()
 
     def _take_audio_ack(self, message: AudioAck) -> None:
         self.replay.acknowledge(message.seq, message.audio_ms)
-        self._refresh()
+        self._pump_again()
 
     def _take_backpressure(self, message: Backpressure) -> None:
         if message.action != "SLOW_DOWN":
@@ -305,7 +333,7 @@ class Talk:
             line.pause()
         self.rooms.connected(is_other_session=is_other_session)
         self._release_movers()
-        self._pump()
+        self._pump_again()
 
     def _take_congestion(self, is_congested: bool) -> None:
         self._is_congested = is_congested
@@ -328,6 +356,8 @@ class Talk:
         self.error = error
         self.over.set()
         self._stop_ack_timer()
+        if self._pace_timer is not None:
+            self._pace_timer.cancel()
         self.mailbox.end(error)
         self.rooms.end(error or SessionLost("it was closed"))
         self._release_movers()

@@ -19,7 +19,7 @@ from lingua_scheduler.errors import (
 )
 from lingua_scheduler.languages import AUTO, language
 from lingua_scheduler.live.pairing import InvalidPairingCode
-from lingua_scheduler.live.reception import ResumeRefused
+from lingua_scheduler.live.reception import ResumeRefused, SessionEnded
 from lingua_scheduler.messages import from_client as m
 from lingua_scheduler.messages.codec import CLIENT_MESSAGES, form_of
 from lingua_scheduler.messages.codes import CloseCode, ErrorCode
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.live.reception import Back
     from lingua_scheduler.live.session import LiveSession
     from lingua_scheduler.messages.to_client import ToClient
+    from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.tokens import ClientGrant
 
 # Invalid messages in a row before the client is shown the door.
@@ -233,6 +234,8 @@ class Resuming(Opening):
             grant = socket.grant = socket.door.client(ask.token or socket.bearer)
             tenant = grant.tenant if grant is not None else ""
             return await socket.instance.reception.resume(ask, socket, tenant=tenant)
+        except SessionEnded as ended:
+            await self._tell_the_rest(ask, ended.home)
         except ResumeRefused as problem:
             socket.send(ResumeRejected(session_id=ask.session_id, reason=problem.reason))
         except InvalidToken as problem:
@@ -244,6 +247,13 @@ class Resuming(Opening):
             code = ErrorCode.SCHEDULER_DEPENDENCY_DOWN
             socket.refuse(code, code.hint, retry_after_ms=retry)
         return None
+
+    async def _tell_the_rest(self, ask: m.SessionResume, home: Cell) -> None:
+        """The session was closed while its client was away: it hears the rest, and that."""
+        socket = self._socket
+        for message in await socket.instance.reception.last_words(ask, home):
+            socket.send(message)
+        socket.close(CloseCode.NORMAL, "the session was closed")
 
 
 class Talking:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lingua_scheduler.errors import InvalidMessage
@@ -62,6 +63,9 @@ class Piece:
     first_client_ts_ms: int | None = None
     requested_index: int | None = None
     request_id: str | None = None
+    # Languages the store has not answered for yet, and whether it took any.
+    unanswered: int = 0
+    is_taken: bool = False
     accepted: bool = False
 
 
@@ -81,6 +85,7 @@ class Admission:
         # In local mode nobody else could read it back: this process has it in memory.
         self._retains_audio = settings.jobs.retain_audio and settings.deployment_mode != "local"
         self._backlog_max = settings.sessions.backlog_max
+        self._pause_at = -(-3 * self._backlog_max // 4)
         self._bucket = TokenBucket(
             settings.sessions.utterances_per_s_max, settings.sessions.utterances_per_s_max
         )
@@ -102,6 +107,9 @@ class Admission:
         # Since when there are such.
         self.waiting_since_ms = 0.0
         self.backlog: deque[Piece] = deque()
+        # Pieces of the stream in the order of their audio, and so is the client told of them: what
+        # is before a chunk it was told of it may forget.
+        self._untold: deque[Piece] = deque()
         # Jobs whose admission the store has not confirmed yet.
         self.entering = 0
         # One at a time finds out where the store stands.
@@ -229,13 +237,19 @@ class Admission:
             return True
         return index - min(self.open) < self._jobs.in_flight_max
 
+    @property
+    def is_owed(self) -> bool:
+        """Tell whether anything was cut that the store has not taken or refused yet."""
+        return bool(self.entering or self.backlog or self._untold)
+
     def has_room(self) -> bool:
         """Tell whether one more utterance may wait."""
         return len(self.backlog) < self._backlog_max
 
     def _press(self) -> None:
         waiting, teller = len(self.backlog), self._session.teller
-        if waiting >= self._backlog_max and not self.paused:
+        # Some way before nothing more is taken: what is on its way still has a place.
+        if waiting >= self._pause_at and not self.paused:
             self.paused = True
             teller.pressure("PAUSE")
         elif waiting == self._backlog_max // 2 and not self.paused:
@@ -276,6 +290,9 @@ class Admission:
             self.waiting_since_ms = self._clock.now_ms()
         self.open[piece.index] = len(piece.targets)
         self.top = max(self.top, piece.index + 1)
+        piece.unanswered = len(piece.targets)
+        if piece.last_seq is not None:
+            self._untold.append(piece)
         last = len(piece.targets) - 1
         for number, target in enumerate(piece.targets):
             # With the last language all of the piece is in the store: its audio is admitted.
@@ -285,14 +302,26 @@ class Admission:
     async def _submit_job(self, piece: Piece, job: LiveJob) -> None:
         answer = await self.enter(job)
         session = self._session
+        piece.unanswered -= 1
+        piece.is_taken |= answer.reply in ADMITTED
+        self._tell_accepted(piece)
         if answer.reply not in ADMITTED:
             return
-        session.teller.accepted(piece)
-        session.acked_audio = max(session.acked_audio, job.spec.heard)
         if piece.in_turn and (answer.reply is Reply.QUEUED or self.backlog):
             await self._make_room()
         if answer.code in (Reply.NO_POOL_FOR_LANG_PAIR, Reply.EMPTY_POOL):
             session.teller.unserved(job, answer)
+
+    def _tell_accepted(self, piece: Piece) -> None:
+        """Tell that a piece is in the store, in all its languages, and those before it too."""
+        session, untold = self._session, self._untold
+        if piece.last_seq is None and not piece.unanswered and piece.is_taken:
+            session.teller.accepted(piece)
+        while untold and not untold[0].unanswered:
+            told = untold.popleft()
+            if told.is_taken and told.last_seq is not None:
+                session.teller.accepted(told)
+                session.acked_audio = max(session.acked_audio, told.last_seq)
 
     async def enter(self, job: LiveJob) -> Submitted:
         """Bring a job into the store; one that is not taken gets its outcome at once."""
@@ -309,6 +338,8 @@ class Admission:
             self._session.drop()
         elif answer.reply not in ADMITTED or await self._is_anothers(job, answer):
             await self._refused(job, answer)
+        else:
+            job.may_be_in = True
         return answer
 
     async def _insist(self, job: LiveJob) -> Submitted:
@@ -333,6 +364,8 @@ class Admission:
         """Tell whether a duplicate is of another utterance, or has ended under a former epoch."""
         if answer.reply is not Reply.DUPLICATE:
             return False
+        if not job.may_be_in:
+            return True  # a former owner of the session took it: its outcome has that place
         if answer.state == "RELEASED":
             await self._board.insist(self._session.deliverer.catch_up)
             return self._board.jobs.get(job.id) is job
@@ -384,6 +417,7 @@ class Admission:
                 return
             session.new_epoch(epoch)
         if reply is not Reply.OPENED:
+            await self._fill_delivered()
             return
         self._lane_next.clear()
         # In order, so that the first one of each lane tells where the lane begins.
@@ -392,6 +426,19 @@ class Admission:
             job.attempt, job.node = 0, ""
             if not job.entering:
                 board.tasks.start(self.enter(job))
+
+    async def _fill_delivered(self) -> None:
+        """Places whose outcomes are out already, and which the store forgot, are not waited for."""
+        board, session = self._board, self._session
+        for lane, last in session.deliverer.done.items():
+            reply, index = Reply.SETTLED, last
+            while reply is not Reply.INDEX_RELEASED and index >= 0:
+                where = {"index": index, "unwanted_from": -1, "fence": session.fence}
+                answer, work = await board.insist(
+                    partial(board.dispatcher.fill, session.home, session.id, lane, **where)
+                )
+                board.perform(work)
+                reply, index = answer.reply, index - 1
 
     def submit_again(self) -> None:
         """The store may have lost what it confirmed last: whatever it knows already is a repeat."""

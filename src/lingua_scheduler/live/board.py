@@ -130,6 +130,9 @@ class JobBoard:
         self._reserved[answer.placement is not None].inc()
         if answer.placement is not None:
             job.marks.placed = now
+            if job.may_be_in and self._is_news(job, answer.placement):
+                # The store forgot it, with its later attempts: it counts from one again.
+                job.attempt, job.node = 0, ""
         elif answer.reply is Reply.QUEUED:
             job.marks.queued = now
         if answer.code in UNPLACEABLE:
@@ -138,6 +141,11 @@ class JobBoard:
             ).inc()
         self.perform(work)
         return answer
+
+    def _is_news(self, job: LiveJob, placement: Placement) -> bool:
+        """Tell whether a job that is admitted anew is not on that node here already."""
+        is_held = self.workshop.held.get(job.id) is job
+        return not is_held or placement[1:3] != (job.attempt, job.node)
 
     async def insist(
         self, step: Callable[[], Awaitable[T]], on_loss: Callable[[], None] | None = None
@@ -223,7 +231,7 @@ class JobBoard:
         elif self.workshop.push(job, placement):
             job.session.teller.event(job, "DISPATCHED")
         else:
-            self.tasks.start(self.move(placement, "push_failed"))
+            self.tasks.start(self.push_failed(placement, self.nodes.get(placement.node)))
 
     def _note_push(self, job: LiveJob, placement: Placement) -> None:
         now = self.clock.now_ms()
@@ -271,6 +279,15 @@ class JobBoard:
         """Nobody reads there: what its nodes hold moves, and they get nothing until they beat."""
         lost = placement.instance
         self.perform(await self.insist(lambda: self.dispatcher.instance_lost(lost)))
+        await self.move(placement, "push_failed")
+
+    async def push_failed(self, placement: Placement, node: LiveNode | None) -> None:
+        """A socket that takes nothing is closed or closing: its node gets no more until it is back.
+
+        Else the idle node would be chosen again and again, until no attempt is left.
+        """
+        if node is not None:
+            await self.insist(lambda: self.workshop.node_lost(node))
         await self.move(placement, "push_failed")
 
     async def move(self, placement: Placement, reason: str) -> None:

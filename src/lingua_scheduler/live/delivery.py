@@ -101,7 +101,9 @@ class Deliverer:
         self._looked_at_ms = 0.0
         self._acked = 0
         # Lane -> the last index delivered: what a store that went back releases again is known.
-        self._done: dict[str, int] = {}
+        self.done: dict[str, int] = {}
+        # Positions, of those still kept, that were for listeners and not for the speaker.
+        self._for_others: set[int] = set()
         # Utterance -> positions of its outcomes, for the latest ones.
         self._positions: dict[int, list[int]] = {}
         # The latest utterance that entered a group, and its place there.
@@ -129,7 +131,7 @@ class Deliverer:
         """Return how many delivered outcomes are kept for a client that confirms none."""
         if not self._session.is_resumable:
             return KEPT
-        return KEPT + self._under_way * max(1, len(self._done))
+        return KEPT + self._under_way * max(1, len(self.done))
 
     def confirmed(self, seq: int) -> None:
         """The client has everything up to a position; now and then the outbox is told so."""
@@ -138,6 +140,7 @@ class Deliverer:
 
     def _trim_to(self, seq: int) -> None:
         self._acked = seq
+        self._for_others = {place for place in self._for_others if place > seq}
         self._board.tasks.start(self._ack(seq))
 
     def is_overdue(self, now_ms: float) -> bool:
@@ -185,7 +188,7 @@ class Deliverer:
             if epoch != session.epoch or not page.entries:
                 return False
             for outcome in page.entries:
-                if outcome.seq <= self.seq:
+                if outcome.seq <= self.seq and outcome.seq not in self._for_others:
                     send(self._message(outcome))
             at = page.entries[-1].seq
         return True
@@ -196,6 +199,7 @@ class Deliverer:
         self.seq = self._acked = 0
         self._early.clear()
         self._positions.clear()
+        self._for_others.clear()
 
     async def trim(self) -> None:
         """Make room in the outbox, which may be smaller than what is kept of it otherwise."""
@@ -228,13 +232,13 @@ class Deliverer:
             session.teller.tell(decode_heard(outcome, session.epoch))
             return
         job = self._board.jobs.pop(outcome.job, None)
-        if outcome.utterance <= self._done.get(outcome.lane, -1):
+        if outcome.utterance <= self.done.get(outcome.lane, -1):
             # The store went back and released it again: it was delivered before.
             session.admission.settled(
                 outcome.utterance, FATES[outcome.kind], outcome.reason, outcome.lane
             )
             return
-        self._done[outcome.lane] = outcome.utterance
+        self.done[outcome.lane] = outcome.utterance
         self._note(outcome)
         message = self._message(outcome, job, now)
         if job is not None and outcome.kind in ("failed", "expired") and not job.told:
@@ -243,6 +247,7 @@ class Deliverer:
         if listeners is None:
             session.teller.tell(message)
         else:
+            self._for_others.add(outcome.seq)
             self._hall.send_to(listeners, message, (session.id, session.epoch, outcome.seq))
         self.transcripts.outcome(outcome, message)
         session.admission.settled(
@@ -271,7 +276,9 @@ class Deliverer:
             return decode_heard(outcome, session.epoch)
         kept = decode_result(outcome.payload)
         shown = Shown() if job is None else self._shown(outcome, job, kept, now_ms)
-        return result_message(session, outcome, kept, shown=shown, sent_at_ms=wall)
+        return result_message(
+            session.id, session.epoch, outcome, kept, shown=shown, sent_at_ms=wall
+        )
 
     def _shown(self, outcome: Released, job: LiveJob, kept: StoredResult, now_ms: float) -> Shown:
         job.marks.released = job.marks.delivered = now_ms

@@ -59,6 +59,8 @@ class LiveJob:
     pushed_at_ms: int = 0
     # Its admission is under way: the store's answer is not here yet.
     entering: bool = False
+    # The store has it from us, or may have: then a duplicate is this very job.
+    may_be_in: bool = False
     # The speaker has been told that it failed.
     told: bool = False
     # Its node, on another instance, is an old one that keeps slices in silence.
@@ -70,4 +72,5 @@ class LiveJob:
 
     def store_lost(self) -> None:
         """The store cannot be reached: its client is told, now and then."""
+        self.may_be_in = True
         self.session.teller.store_lost()

@@ -19,7 +19,6 @@ from lingua_scheduler.messages.shared import (
 from lingua_scheduler.messages.to_client import MissingResult, TranslationResult
 
 if TYPE_CHECKING:
-    from lingua_scheduler.live.session import LiveSession
     from lingua_scheduler.messages.from_node import JobResult
     from lingua_scheduler.messages.shared import Timeline
     from lingua_scheduler.state.records import Released
@@ -111,19 +110,37 @@ def decode_heard(outcome: Released, epoch: str) -> TranslationResult | MissingRe
     return msgspec.structs.replace(message, epoch=epoch, seq=outcome.seq)
 
 
+def stored_message(
+    session: str, outcome: Released, epoch: str, at_ms: int
+) -> TranslationResult | MissingResult:
+    """Return the message of an outcome of which nothing but its record is known."""
+    if outcome.kind == "heard":
+        return decode_heard(outcome, epoch)
+    if outcome.kind != "completed":
+        return missing_message(session, outcome, epoch, trace_id="", at_ms=at_ms)
+    kept = decode_result(outcome.payload)
+    return result_message(session, epoch, outcome, kept, shown=Shown(), sent_at_ms=at_ms)
+
+
 def result_message(
-    session: LiveSession, outcome: Released, kept: StoredResult, *, shown: Shown, sent_at_ms: int
+    session: str,
+    epoch: str,
+    outcome: Released,
+    kept: StoredResult,
+    *,
+    shown: Shown,
+    sent_at_ms: int,
 ) -> TranslationResult:
     """Return the message of a completed outcome."""
     level, codes, score, reruns, segments = kept.quality or (None, None, None, None, None)
     return TranslationResult(
-        session_id=session.id, utterance_index=outcome.utterance, job_id=outcome.job,
+        session_id=session, utterance_index=outcome.utterance, job_id=outcome.job,
         text_asr=kept.text_asr, text_translated=kept.text_translated, tts_audio=kept.tts_audio,
         tts_format=kept.tts_format, extra=kept.extra, trace_id=kept.trace_id,
         group_id=shown.group_id, part_index=shown.part_index, service_timings=kept.timings,
         network_timings=kept.network, scheduler_sent_at_ms=sent_at_ms, asr_quality_level=level,
         reason_codes=codes, quality_score=score, rerun_count=reruns, segments_meta=segments,
-        tgt_lang=outcome.lane, epoch=session.epoch, seq=outcome.seq, timeline=shown.timeline,
+        tgt_lang=outcome.lane, epoch=epoch, seq=outcome.seq, timeline=shown.timeline,
     )  # fmt: skip
 
 

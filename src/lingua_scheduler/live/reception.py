@@ -19,10 +19,11 @@ import msgspec
 from lingua_scheduler.between.letters import Taken
 from lingua_scheduler.errors import InvalidInput, InvalidMessage, StoreUnavailable
 from lingua_scheduler.live.detectors import check_detector, detector_for
+from lingua_scheduler.live.outcome import stored_message
 from lingua_scheduler.live.profile import Profile
 from lingua_scheduler.live.session import About, LiveSession, Opened, decode_about
 from lingua_scheduler.messages.codes import CloseCode
-from lingua_scheduler.messages.to_client import SessionResumed
+from lingua_scheduler.messages.to_client import SessionCloseAck, SessionResumed
 from lingua_scheduler.session.segmenter import Segmenter, SegmentRules
 from lingua_scheduler.state.records import Claim
 from lingua_scheduler.state.reply import Reply
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.live.teller import Outlet
     from lingua_scheduler.messages.from_client import SessionInit, SessionResume
     from lingua_scheduler.messages.shared import Coverage
+    from lingua_scheduler.messages.to_client import ToClient
     from lingua_scheduler.session.voice import VoiceDetector
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.records import Resumed
@@ -46,7 +48,6 @@ FLEET_AGAIN_MS = 100
 CLOSE_GRACE_MS = 2000
 REJECTED = {
     Reply.NO_SESSION: "unknown_session",
-    Reply.SESSION_CLOSED: "session_closed",
     Reply.FENCED: "wrong_token",
     Reply.TRIMMED: "positions_lost",
 }
@@ -58,6 +59,14 @@ class ResumeRefused(InvalidInput):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"the session cannot go on: {reason}")
+
+
+class SessionEnded(InvalidInput):
+    """A session that was closed; what its client has not heard yet can still be read."""
+
+    def __init__(self, home: Cell) -> None:
+        self.home = home
+        super().__init__("the session was closed")
 
 
 class Back(NamedTuple):
@@ -154,11 +163,14 @@ class Reception:
     async def resume(self, ask: SessionResume, outlet: Outlet, *, tenant: str) -> Back:
         """Go on with a session, or raise `ResumeRefused`; `attach` follows when that was told."""
         board, home = self._board, self._home(tenant, ask.session_id)
+        sessions = self._settings.sessions
         claim = Claim(digest_of(ask.resume_token), ask.epoch, ask.last_seq)
         found = await board.store.session_resume(
             home, ask.session_id, board.instance, tenant=tenant, claim=claim,
-            lease_ms=self._settings.sessions.resume_ms,
+            lease_ms=max(sessions.lease_ms, sessions.resume_ms),
         )  # fmt: skip
+        if found.reply is Reply.SESSION_CLOSED:
+            raise SessionEnded(home)
         if found.reply is not Reply.RESUMED:
             reason = REJECTED[found.reply]
             board.metrics.resumes_rejected_total.labels(reason=reason).inc()
@@ -233,8 +245,33 @@ class Reception:
             return False
         session.attach(outlet)
         self._hall.returned(session)
-        self._board.tasks.start(self._board.insist(session.verify))
-        return True
+        # What was released meanwhile, before anything the client says now can end the session.
+        await session.recover()
+        return not session.lapsed
+
+    async def last_words(self, ask: SessionResume, home: Cell) -> list[ToClient]:
+        """Return what a client of a closed session has not heard yet: outcomes, and its end."""
+        board, epoch, seq = self._board, ask.epoch, ask.last_seq
+        words: list[ToClient] = []
+        while True:
+            # Not much: it is what was released after the client had confirmed the rest.
+            page = await board.store.outbox_read(home, ask.session_id, epoch=epoch, after_seq=seq)
+            if page.reply is Reply.EPOCH_CHANGED:
+                epoch, seq = page.epoch, 0
+            elif page.trimmed > seq:
+                seq = page.trimmed
+            elif not page.entries:
+                resumed = SessionResumed(
+                    session_id=ask.session_id, epoch=epoch, last_seq=seq, audio_ms=0,
+                    next_utterance_index=0, reset=epoch != ask.epoch,
+                )  # fmt: skip
+                return [resumed, *words, SessionCloseAck(session_id=ask.session_id)]
+            else:
+                wall = board.clock.wall_ms()
+                words += [
+                    stored_message(ask.session_id, entry, epoch, wall) for entry in page.entries
+                ]
+                seq = page.entries[-1].seq
 
     # They go
 

@@ -241,7 +241,7 @@ class LiveSession:
 
     def acknowledge_audio(self) -> None:
         """Tell the client which chunks became silence: only utterances say so by themselves."""
-        if self.admission.entering or self.admission.backlog or not self.token:
+        if self.admission.is_owed or not self.token:
             return
         seq = self._segmenter.settled_seq
         if seq is not None and seq > self.acked_audio:

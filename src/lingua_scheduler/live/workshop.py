@@ -7,6 +7,7 @@ session's instance.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 MARK_AFTER_MS = 500
 # Jobs whose cell is remembered after they left: their nodes may still report them.
 HOMES_MAX = 8192
+# How often and how long a result waits for its job to be brought in again.
+FORGOTTEN_TRIES = 10
+FORGOTTEN_EVERY_S = 0.25
 FREED_NAMES = frozenset({Reply.STALE_ATTEMPT, Reply.NODE_MISMATCH, Reply.JOB_ENDED, Reply.NO_JOB})
 
 
@@ -90,13 +94,17 @@ class Workshop:
     async def fetch_and_push(self, placement: Placement, letter: Push | None = None) -> None:
         """Push a job of a session elsewhere, read from the store (or from the letter)."""
         board, home = self._board, self._board.cells.named(placement.home)
-        own = board.jobs.get(placement.job)
-        if own is not None:
-            board.push(placement)
-            return
         held = self.held.get(placement.job)
         if held is not None and (held.attempt, held.node) == placement[1:3]:
             return  # a letter that came twice
+        own = board.jobs.get(placement.job)
+        if own is not None and (own.attempt, own.node) != placement[1:3]:
+            board.push(placement)
+            return
+        if own is not None:
+            # It was pushed by way of another instance, and its node is here now.
+            await self._push_here(own, placement)
+            return
         has_audio = letter is not None and bool(letter.audio)
         found = await self._store.job_fetch(
             home, placement.job, placement.attempt, placement.node, audio=not has_audio
@@ -107,10 +115,13 @@ class Workshop:
         if not audio:
             self._ask_for_audio(placement, found)
             return
-        job = self._adopt(placement, found, audio)
+        await self._push_here(self._adopt(placement, found, audio), placement)
+
+    async def _push_here(self, job: LiveJob, placement: Placement) -> None:
+        board = self._board
         if not self.push(job, placement):
-            await board.move(placement, "push_failed")
-        elif job.spec.is_slice and board.nodes[placement.node].is_old:
+            await board.push_failed(placement, board.nodes.get(placement.node))
+        elif job.spec.is_slice and board.nodes[placement.node].is_old and job.id not in board.jobs:
             job.session.teller.event(job, "KEPT")
 
     def _adopt(self, placement: Placement, found: Fetched, audio: bytes) -> LiveJob:
@@ -171,6 +182,13 @@ class Workshop:
             await self._give_back(node, job, home, result)
             return
         answer, work = await self._settle(node, job, home, result)
+        tries_left = FORGOTTEN_TRIES
+        while answer.reply is Reply.NO_JOB and job is not None and tries_left:
+            # The store forgot a job that is here: its session's owner brings it in again.
+            tries_left -= 1
+            await self._board.insist(job.session.recover)
+            await asyncio.sleep(FORGOTTEN_EVERY_S)
+            answer, work = await self._settle(node, job, home, result)
         is_news = job is not None and answer.reply is Reply.ALREADY and not job.marks.settled
         if job is not None and (answer.reply is Reply.SETTLED or is_news):
             self._settled(job, verdict, result, now)
@@ -179,8 +197,8 @@ class Workshop:
         node.answer(result.job_id, result.attempt_id, _status_of(answer.reply))
         self._board.perform(work)
         self.forget(result.job_id, node.id)
-        if job is not None and (is_news or answer.reply is Reply.NO_JOB):
-            # The answer that carried the outcome was lost, or the store forgot the job.
+        if job is not None and is_news:
+            # The answer that carried the outcome was lost.
             await job.session.recover()
 
     async def _settle(

@@ -263,8 +263,8 @@ MEANINGS: dict[str, str] = {
     "reason": "Why, for people.",
     "MissingResult.reason": "`silence_detected`, `failed`, `expired`, `cancelled`, `gap_timeout`.",
     "Gap.reason": "`lost_chunks`, `backpressure` or `shutdown`.",
-    "ResumeRejected.reason": "`unknown_session` (also: too late), `session_closed`, `wrong_token`"
-    " or `positions_lost`.",
+    "ResumeRejected.reason": "`unknown_session` (also: too late), `wrong_token` or"
+    " `positions_lost`.",
     "GoAway.reason": "`shutdown`.",
     "JobCancel.reason": "`cancelled`: it goes on elsewhere or is not wanted; `not_assigned`.",
     "ExtraResult.reason": "Why there is no text: `ASR_EMPTY` or `NO_TEXT_ASSIGNED`.",

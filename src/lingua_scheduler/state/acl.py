@@ -33,6 +33,10 @@ COMMANDS: Final = (
     *("xrange", "xreadgroup", "xrevrange"),
 )
 
+# What `lingua doctor` needs besides. Not for schedulers: SCAN gives the names of all keys of the
+# database, whatever pattern the user is held to.
+OPERATOR_COMMANDS: Final = ("hscan", "pttl", "scan", "type")
+
 
 def acl_rules(prefix: str) -> tuple[str, ...]:
     """Return the rules of a user that may do what a scheduler does, and nothing else.
@@ -40,6 +44,11 @@ def acl_rules(prefix: str) -> tuple[str, ...]:
     They begin with nothing at all (`reset`), so that a user of old keeps no right.
     """
     return ("reset", "on", f"~{prefix}:v1:*", *(f"+{name}" for name in COMMANDS))
+
+
+def operator_rules(prefix: str) -> tuple[str, ...]:
+    """Return the rules of a user for `lingua doctor`: a scheduler's, and a few more."""
+    return (*acl_rules(prefix), *(f"+{name}" for name in OPERATOR_COMMANDS))
 
 
 def acl_line(prefix: str, user: str = "lingua") -> str:

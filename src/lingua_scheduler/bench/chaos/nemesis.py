@@ -36,8 +36,8 @@ SHORT_S: Final = (0.2, 1.5)
 # Stopped for a moment before the kill, so that what came last is unread.
 UNREAD_S: Final = (0.1, 0.5)
 OUTAGE_S: Final = (0.3, 1.2)
-# How many of the killed come back as a new instance, whose former inbox nobody else reads.
-RENAMED: Final = 0.6
+# How many of those killed at once come back under another name.
+RENAMED: Final = 0.5
 OK: Final = 200
 CATCH_MIN, CATCH_S = 2, 2.0
 TOXIC_S: Final = (1.5, 3.0)
@@ -93,8 +93,10 @@ class Nemesis:
                 await self._nap(pause_s)
             at = monotonic()
             await instance.kill()
-            # As the same instance or as another one: each has its own way to what was left.
-            await instance.start(renamed=self._chance.random() < RENAMED)
+            # As the same instance or as another one: each has its own way to what was left. Unread
+            # letters of a name that does not come back must be adopted.
+            is_renamed = pause_s is not None or self._chance.random() < RENAMED
+            await instance.start(renamed=is_renamed)
             self._note("kill_instance" if pause_s is None else "pause_kill_instance", instance, at)
 
     async def term_instance(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 from collections import Counter
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 # How long late and repeated outcomes have to show up, when all is quiet.
 AFTERMATH_S: Final = 1.0
+# How long after its death the letters of an instance are adopted at the latest.
+ADOPTION_S: Final = 8.0
 EXTRA_S: Final = 15.0
 
 
@@ -142,10 +146,18 @@ class _Play:
             self._measured.leases_free_s = limit_s
         await asyncio.sleep(AFTERMATH_S)
         self._measured.leases_left = await cast.store.leases()
-        counts = await cast.counts()
-        self._measured.stale_rejected = counts[casting.STALE]
-        self._measured.adopted = counts[casting.ADOPTED]
-        self._measured.internal_errors = counts[casting.INTERNAL]
+        with contextlib.suppress(HarnessFailed):  # else the run is void, and says so
+            await until(partial(self._count, cast), ADOPTION_S, "everything was counted")
+
+    async def _count(self, cast: Cast) -> bool:
+        """Read what the schedulers counted; false while something that must come is not there."""
+        counts, measured = await cast.counts(), self._measured
+        measured.stale_rejected = counts[casting.STALE]
+        measured.adopted = counts[casting.ADOPTED]
+        measured.internal_errors = counts[casting.INTERNAL]
+        needs = self._scenario.rules.needs
+        is_adopted = measured.adopted > 0 or "adoption" not in needs
+        return is_adopted and (measured.stale_rejected > 0 or "stale" not in needs)
 
 
 def faults_of(scenario: Scenario) -> list[str]:

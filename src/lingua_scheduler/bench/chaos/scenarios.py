@@ -157,6 +157,13 @@ SMALL: Final[dict[str, dict[str, Any]]] = {
     "mixed": {"faults": {"kill_instance": 2, "pause_kill_instance": 3, "kill_node": 4,
                          "freeze_node": 2}, "utterances": 400},
 }  # fmt: skip
+# What the smallest size changes again: three of them must be over within a minute.
+SMALLEST: Final[dict[str, dict[str, Any]]] = {
+    "mixed": {"faults": {"kill_instance": 1, "pause_kill_instance": 2, "kill_node": 3,
+                         "freeze_node": 1}, "utterances": 150, "gap_s": 0.4},
+    "store": {"faults": {"kill_store": 2, "freeze_store": 1}, "utterances": 100, "gap_s": 0.5},
+    "rolling": {"utterances": 100},
+}  # fmt: skip
 CAST: Final[dict[Size, dict[str, Any]]] = {
     "quick": {"nodes": 6, "sessions": 24},
     "ci": {"nodes": 4, "sessions": 12},
@@ -181,4 +188,5 @@ def scenario(name: str, size: Size, seed: int = 1) -> Scenario:
         refusal_max_ms=full.rules.refusal_max_ms * PATIENCE,
         resume_max_ms=full.rules.resume_max_ms * 8 * PATIENCE,
     )
-    return replace(full, **CAST[size], **SMALL[name], size=size, rules=rules, bound_s=BOUND_S)
+    changes = CAST[size] | SMALL[name] | (SMALLEST.get(name, {}) if size == "ci" else {})
+    return replace(full, **changes, size=size, rules=rules, bound_s=BOUND_S)

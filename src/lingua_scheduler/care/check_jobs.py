@@ -1,0 +1,224 @@
+"""Jobs and the slots held for them: what is held for nobody, what nobody would end.
+
+A slot in another cell passes through states that look like damage for a moment (reserved before its
+job is committed, left by a job that moved on); each has a timer, and those are not findings.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from lingua_scheduler.care.finding import Finding
+from lingua_scheduler.state.records import Lease
+from lingua_scheduler.state.store import read_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lingua_scheduler.care.ground import Ground
+    from lingua_scheduler.state.keys import Cell
+    from lingua_scheduler.state.records import JobSpec
+
+ENDED = frozenset({"FINISHED", "RELEASED"})
+MEMBER = re.compile(r"([^|]+)\|(\d{1,9})(?:\|(c\d+))?")
+
+
+class JobView(NamedTuple):
+    """What checks need of a job's record."""
+
+    state: str
+    attempt: int
+    node: str
+    cell: str
+    spec: JobSpec | None
+    due_at_ms: int
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether it has its outcome."""
+        return self.state in ENDED
+
+    @property
+    def waits(self) -> bool:
+        """Tell whether it has no node."""
+        return not self.is_over and not self.node
+
+
+async def read_jobs(ground: Ground, cell: Cell, jobs: Sequence[str]) -> list[JobView | None]:
+    """Read jobs; None for one that does not exist."""
+    fields = ("state", "attempt", "node", "cell", "spec", "due_at")
+    rows = await ground.reader.ask(
+        cell.slot, [("HMGET", cell.key("job", job), *fields) for job in jobs]
+    )
+    return [_job_view(row) for row in rows]
+
+
+def _job_view(row: list[bytes | None] | None) -> JobView | None:
+    if row is None or row[0] is None:
+        return None
+    state, attempt, node, cell = ((value or b"").decode() for value in row[:4])
+    try:
+        spec = read_spec(row[4] or b"")
+    except msgspec.MsgspecError:
+        spec = None
+    due_at = (row[5] or b"0").decode()
+    return JobView(
+        state, int(attempt) if attempt.isdecimal() else 0, node, cell, spec,
+        int(float(due_at)) if due_at.replace(".", "").isdecimal() else 0,
+    )  # fmt: skip
+
+
+async def check_jobs(ground: Ground, cell: Cell, jobs: Sequence[str]) -> list[Finding]:
+    """Find jobs that nothing would end, and records that nothing would remove."""
+    views = await read_jobs(ground, cell, jobs)
+    timers = await ground.reader.ask(cell.slot, [("ZSCORE", cell.due, f"j|{job}") for job in jobs])
+    ends = await ground.reader.ask(cell.slot, [("PTTL", cell.key("job", job)) for job in jobs])
+    found = []
+    for job, view, timer, ttl in zip(jobs, views, timers, ends, strict=True):
+        if view is None or view.spec is None:
+            if ttl != -2:  # it was there a moment ago, and is
+                found.append(Finding("key_unreadable", cell.name, job, "a job without a state"))
+        elif not view.is_over and timer is None:
+            found.append(_untimed(ground, cell, job, view))
+        elif view.is_over and ttl == -1 and not await _is_awaited(ground, cell, job, view):
+            found.append(Finding("job_kept", cell.name, job, f"state {view.state}"))
+    return found
+
+
+def _untimed(ground: Ground, cell: Cell, job: str, view: JobView) -> Finding:
+    overdue_ms = ground.now_ms - view.due_at_ms
+    where = f"on {view.node}, attempt {view.attempt}" if view.node else "waits for a node"
+    return Finding(
+        "job_without_timer", cell.name, job, where, overdue_ms if overdue_ms > 0 else None
+    )
+
+
+async def _is_awaited(ground: Ground, cell: Cell, job: str, view: JobView) -> bool:
+    """Tell whether its outcome waits in its lane for those before it."""
+    if view.state != "FINISHED" or view.spec is None:
+        return False
+    key, field = cell.key("session", view.spec.session), f"at:{view.spec.lane}:{view.spec.index}"
+    (held,) = await ground.reader.ask(cell.slot, [("HGET", key, field)])
+    return held is not None and f" {job} ".encode() in held
+
+
+# Slots.
+
+
+async def check_leases(ground: Ground, cell: Cell, nodes: Sequence[str]) -> list[Finding]:
+    """Find slots that are held for attempts that are over."""
+    rows = await ground.reader.ask(
+        cell.slot,
+        [("ZRANGE", cell.key("leases", node), 0, -1, "WITHSCORES") for node in nodes],
+    )
+    found = []
+    for node, raw in zip(nodes, rows, strict=True):
+        for i in range(0, len(raw or ()), 2):
+            expires_at_ms = int(float(raw[i + 1]))
+            found += await check_lease(ground, cell, node, raw[i].decode(), expires_at_ms)
+    return found
+
+
+async def check_lease(
+    ground: Ground, cell: Cell, node: str, member: str, expires_at_ms: int
+) -> list[Finding]:
+    """Look at one slot."""
+    name = f"{node} {member}"
+    lease = read_lease(member)
+    if lease is None:
+        return [Finding("key_unreadable", cell.name, name, "a lease of no job")]
+    if not lease.home:
+        (view,) = await read_jobs(ground, cell, [lease.job])
+        why = over_because(view, lease, node, cell)
+    elif lease.home not in {each.name for each in ground.cells.all}:
+        return [
+            Finding("key_of_unknown_cell", cell.name, name, f"a slot for a job of {lease.home}")
+        ]
+    else:
+        why = await _foreign_over(ground, cell, node, lease, expires_at_ms)
+        timer = f"l|{node}|{member}"
+        if (
+            not why
+            and (await ground.reader.ask(cell.slot, [("ZSCORE", cell.due, timer)]))[0] is None
+        ):
+            return [Finding("lease_untimed", cell.name, name, timer, args=(node, member))]
+    if not why:
+        return []
+    age_ms = ground.now_ms - expires_at_ms
+    about = f"{why}; the slot has lapsed" if age_ms > 0 else why
+    return [
+        Finding(
+            "lease_stale", cell.name, name, about, age_ms if age_ms > 0 else None, (node, member)
+        )
+    ]
+
+
+def read_lease(member: str) -> Lease | None:
+    """Read a member of a node's slots, which may be anything."""
+    parts = MEMBER.fullmatch(member)
+    return Lease(parts[1], int(parts[2]), parts[3] or "") if parts else None
+
+
+def over_because(view: JobView | None, lease: Lease, node: str, cell: Cell) -> str:
+    """Return why an attempt is over, '' if it is its job's present one."""
+    if view is None:
+        return "the job does not exist"
+    if view.is_over:
+        return "the job has ended"
+    if (view.attempt, view.node) == (lease.attempt, node) and view.cell == cell.name:
+        return ""
+    now = f"attempt {view.attempt} on {view.node}" if view.node else "it waits for a node"
+    return f"the job has moved on: {now}"
+
+
+async def _foreign_over(
+    ground: Ground, cell: Cell, node: str, lease: Lease, expires_at_ms: int
+) -> str:
+    home = ground.cells.named(lease.home)
+    (view,) = await read_jobs(ground, home, [lease.job])
+    why = over_because(view, lease, node, cell)
+    if not why:
+        return ""
+    left_ms = expires_at_ms - ground.now_ms
+    if 0 < left_ms <= ground.policy.reserve_ms:
+        return ""  # reserved: committed in a moment, or it lapses
+    reminder = f"r|{cell.name}|{node}|{lease.job}|{lease.attempt}"
+    (is_known,) = await ground.reader.ask(home.slot, [("ZSCORE", home.due, reminder)])
+    return "" if is_known is not None else why
+
+
+async def check_reserved(ground: Ground, cell: Cell, _: Sequence[str]) -> list[Finding]:
+    """Find notes of reservations whose slot is not held."""
+    found = []
+    async for page in ground.reader.fields(cell.slot, cell.key("reserved")):
+        held = await ground.reader.ask(
+            cell.slot, [("ZSCORE", cell.key("leases", node), member) for member, node in page]
+        )
+        found += [
+            Finding("reserved_without_lease", cell.name, member, f"on {node}", args=(node, member))
+            for (member, node), score in zip(page, held, strict=True)
+            if score is None
+        ]
+    return found
+
+
+# Audio.
+
+
+async def check_audio(ground: Ground, cell: Cell, names: Sequence[str]) -> list[Finding]:
+    """Find audio that is kept for jobs that are over."""
+    rows = await ground.reader.ask(
+        cell.slot, [("HKEYS", cell.key("audio", name)) for name in names]
+    )
+    found = []
+    for name, fields in zip(names, rows, strict=True):
+        jobs = [field.decode() for field in fields or () if field != b"audio"]
+        views = await read_jobs(ground, cell, jobs)
+        over = [job for job, view in zip(jobs, views, strict=True) if view is None or view.is_over]
+        if over or (fields and not jobs):
+            about = f"for {', '.join(over[:3])}" if over else "for nobody"
+            found.append(Finding("audio_without_job", cell.name, name, about))
+    return found

@@ -1,0 +1,142 @@
+"""One look at everything: walks over all keys once and has each checked by its family.
+
+What a look finds may be work in progress; `doctor.py` believes it when a second look agrees.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lingua_scheduler.care.check_instances import check_directory, check_records, check_streams
+from lingua_scheduler.care.check_jobs import check_audio, check_jobs, check_leases, check_reserved
+from lingua_scheduler.care.check_nodes import (
+    check_marks,
+    check_node_list,
+    check_nodes,
+    check_pool_list,
+    check_pools,
+)
+from lingua_scheduler.care.check_queue import check_pending, check_queues, check_waiting
+from lingua_scheduler.care.check_sessions import check_outboxes, check_rooms, check_sessions
+from lingua_scheduler.care.check_timers import check_timers
+from lingua_scheduler.care.finding import Finding
+from lingua_scheduler.care.ground import read_ground
+from lingua_scheduler.care.reading import Reader, read_key
+from lingua_scheduler.state.cluster import key_slot
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from lingua_scheduler.care.ground import Ground
+    from lingua_scheduler.care.reading import KeyName
+    from lingua_scheduler.config import Settings
+    from lingua_scheduler.state.keys import Cell
+    from lingua_scheduler.state.script import Connection
+
+    Check = Callable[[Ground, Cell, Sequence[str]], Awaitable[list[Finding]]]
+
+# More than this many findings are no list for people any more; the rest is found the next time.
+FINDINGS_MAX = 10_000
+PAIRING_MS = 300_000
+
+
+class Seen(NamedTuple):
+    """What one look saw."""
+
+    ground: Ground
+    findings: dict[tuple[str, str, str], Finding]
+
+
+async def check_pairs(ground: Ground, cell: Cell, codes: Sequence[str]) -> list[Finding]:
+    """Find pairing codes that would be good for ever."""
+    keys = [cell.key("pair", code) for code in codes]
+    ends = await ground.reader.ask(cell.slot, [("PTTL", key) for key in keys])
+    return [
+        Finding("key_without_ttl", cell.name, key, "a pairing code", args=(str(PAIRING_MS),))
+        for key, ttl in zip(keys, ends, strict=True)
+        if ttl == -1
+    ]
+
+
+# The first word of a family -> what looks at its keys.
+CHECKS: dict[str, Check] = {
+    "due": check_timers,
+    "job": check_jobs,
+    "leases": check_leases,
+    "reserved": check_reserved,
+    "audio": check_audio,
+    "pending": check_pending,
+    "queue": check_queues,
+    "waiting": check_waiting,
+    "session": check_sessions,
+    "outbox": check_outboxes,
+    "room": check_rooms,
+    "node": check_nodes,
+    "nodes": check_node_list,
+    "marks": check_marks,
+    "pool": check_pools,
+    "pools": check_pool_list,
+    "instance": check_records,
+    "pair": check_pairs,
+}
+
+
+async def look(connection: Connection, settings: Settings, **bounds: int) -> Seen:
+    """Look at the whole store once."""
+    reader = Reader(connection, settings.redis.key_prefix, **bounds)
+    ground = await read_ground(connection, settings, reader)
+    found = list(await check_directory(ground))
+    async for page in reader.keys():
+        if len(found) < FINDINGS_MAX:
+            found += await _check_page(ground, page)
+    if reader.is_cut:
+        about = f"only {reader.keys_seen} keys were looked at"
+        found.append(Finding("not_all_looked_at", "all", "keys", about))
+    return Seen(ground, {finding.identity: finding for finding in found})
+
+
+async def _check_page(ground: Ground, page: Sequence[str]) -> list[Finding]:
+    found: list[Finding] = []
+    known: list[KeyName] = []
+    for key in dict.fromkeys(page):
+        name = read_key(key, ground.prefix)
+        if name is None:
+            found.append(Finding("key_unknown", "all", key, ""))
+        else:
+            known.append(name)
+    # '' is what belongs to instances.
+    cells = {"", *(cell.name for cell in ground.cells.all)}
+    found += [
+        Finding("key_of_unknown_cell", name.cell, name.key, "")
+        for name in known
+        if name.cell not in cells
+    ]
+    wrong, right = await _by_type(ground, [name for name in known if name.cell in cells])
+    found += wrong
+    groups: dict[tuple[str, str], list[KeyName]] = defaultdict(list)
+    for name in right:
+        groups[name.cell, name.family.pattern.partition(":")[0]].append(name)
+    for (cell, head), names in groups.items():
+        if not cell:
+            found += await check_streams(ground, names)
+        elif head in CHECKS:
+            place = ground.cells.named(cell)
+            found += await CHECKS[head](ground, place, [name.rest for name in names])
+    return found
+
+
+async def _by_type(ground: Ground, names: Sequence[KeyName]) -> tuple[list[Finding], list[KeyName]]:
+    """Tell keys of the wrong type from the others; those that are gone are neither."""
+    asked: list[tuple[KeyName, Any]] = [
+        (name, ground.connection.command(key_slot(name.key), "TYPE", name.key)) for name in names
+    ]
+    wrong, right = [], []
+    for name, future in asked:
+        kind = (await future).decode()
+        if kind == name.family.kind:
+            right.append(name)
+        elif kind != "none":
+            about = f"{kind}, not {name.family.kind}"
+            wrong.append(Finding("key_wrong_type", name.cell or name.instance, name.key, about))
+    return wrong, right

@@ -1,0 +1,64 @@
+"""What may be seen of a dead letter, and what may not."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from lingua_scheduler.between.letters import (
+    BY_KIND,
+    Letter,
+    Outcomes,
+    Partial,
+    Push,
+    Relay,
+    Span,
+    Trouble,
+)
+from lingua_scheduler.care.letters import PLAIN, shown_body
+
+pytestmark = pytest.mark.unit
+
+SECRET = "what somebody said"
+SAID = [
+    Push("job-1", 2, "n", "c0", body=SECRET.encode(), audio=SECRET.encode()),
+    Partial("s", "job-1", 1, SECRET, is_final=True),
+    Trouble("s", "job-1", "BAD", SECRET, {"heard": SECRET}),
+    Relay("s", SECRET.encode()),
+]
+
+
+@pytest.mark.parametrize("letter", SAID, ids=lambda letter: type(letter).__name__)
+def test_what_was_said_is_never_shown(letter: Letter) -> None:
+    shown = shown_body(msgspec.msgpack.encode(letter))
+    assert SECRET not in repr(shown)
+    assert f"{len(SECRET)} " in repr(shown), "but its size is"
+
+
+def test_ids_and_numbers_are_shown_and_of_the_rest_the_size() -> None:
+    push = Push("job-1", 2, "n", "c0", audio=b"12345")
+    assert shown_body(msgspec.msgpack.encode(push)) == {
+        "job": "job-1", "attempt": 2, "node": "n", "home": "c0", "audio": "5 bytes",
+    }  # fmt: skip
+    outcomes = Outcomes("s", "17", 4, (Span("job-1", 1, 2),))
+    assert shown_body(msgspec.msgpack.encode(outcomes)) == {
+        "session": "s", "epoch": "17", "seq": 4, "spans": "1 parts",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x91" * 5000, msgspec.msgpack.encode([1])])
+def test_a_body_that_cannot_be_read_is_a_size(body: bytes) -> None:
+    assert shown_body(body) == {"unreadable": f"{len(body)} bytes"}
+
+
+def test_a_part_that_pretends_to_be_an_id_is_a_size() -> None:
+    body = msgspec.msgpack.encode({"job": "x" * 1000, "new": SECRET, 7: None, "node": b"n"})
+    assert shown_body(body) == {
+        "job": "1000 characters", "new": "18 characters", "7": "NoneType", "node": "1 bytes",
+    }  # fmt: skip
+
+
+def test_every_part_that_is_shown_is_one_of_a_letter() -> None:
+    parts = {name for kind in BY_KIND.values() for name in kind.__struct_fields__}
+    assert parts >= PLAIN
+    assert parts - PLAIN == {"body", "audio", "spans", "text", "message", "details"}
