@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test check demo model live bench docs lock clean
+.PHONY: help install test check demo model live chaos chaos-long bench docs lock clean
 
 PYTHONS ?= python3.14 python3.13 python3.12 python3.11 python3
 STEPS ?= 200000
@@ -14,7 +14,7 @@ LOCK_VENV := build/lock
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 install: $(VENV)/.installed ## Make .venv with the `lingua` command and nothing else
 
@@ -35,6 +35,12 @@ model: $(VENV)/.developed ## Run the model tests for long (STEPS=200000)
 
 live: $(VENV)/.developed ## Kill and freeze nodes under load: 100 sessions, 5,000 utterances
 	$(PYTHON) tests/stress/live_load.py --full
+
+chaos: $(VENV)/.installed ## Kill, freeze and cut off everything under load (under 10 minutes)
+	$(VENV)/bin/lingua bench chaos
+
+chaos-long: $(VENV)/.installed ## The same in full size (about an hour)
+	$(VENV)/bin/lingua bench chaos --long
 
 bench: $(VENV)/.installed ## Measure this machine
 	$(VENV)/bin/lingua bench

@@ -59,7 +59,7 @@ def test_a_deployment_is_a_sentence_and_three_tables() -> None:
         assert sentence == "all is well: 1 instance, 1 node, 2 sessions"
         head, row = work.splitlines()
         assert head.split() == [
-            "instance", "state", "beat", "sessions", "nodes", "inbox", "pending", "dead", "letters",
+            "instance", "state", "beat", "sessions", "nodes", "inbox", "pending", "dlq",
         ]  # fmt: skip
         words = row.split()
         assert words[:2] + words[3:] == [name, "alive", "2", "1", "0", "0", "0"]

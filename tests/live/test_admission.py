@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lingua_scheduler.errors import InvalidMessage
-from lingua_scheduler.live.admission import INDEX_MAX
+from lingua_scheduler.live.admission import INDEX_MAX, Piece
+from lingua_scheduler.live.profile import Target
 from lingua_scheduler.live.reception import ResumeRefused
 from lingua_scheduler.messages.codes import CloseCode
 from lingua_scheduler.messages.to_client import (
@@ -19,7 +20,7 @@ from lingua_scheduler.messages.to_client import (
 )
 from lingua_scheduler.state.reply import Reply
 from live.offices import CHUNK, Office, Speaker, outcomes_of, play, until
-from live.stand_ins import ClosingOutlet
+from live.stand_ins import ClosingOutlet, Scene
 
 if TYPE_CHECKING:
     from servers import Server
@@ -101,8 +102,11 @@ def test_a_client_is_told_to_slow_down_to_pause_and_to_go_on(store: Server) -> N
         for _ in range(4):
             speaker.say()
         assert pressure(speaker) == ["SLOW_DOWN"]
-        for _ in range(2):
-            speaker.say()
+        # Before nothing more is taken: what is on its way still has a place.
+        speaker.say()
+        assert pressure(speaker) == ["SLOW_DOWN", "PAUSE"]
+        assert speaker.session.admission.has_room()
+        speaker.say()
         assert pressure(speaker) == ["SLOW_DOWN", "PAUSE"]
         assert speaker.session.admission.paused
         for number in range(2):
@@ -267,6 +271,44 @@ def test_a_dropped_session_takes_nothing_more_to_the_store(store: Server) -> Non
         assert await here.field(speaker, "at:en:0") is None
 
     play(store, scenario, "AB")
+
+
+# What a client is told.
+
+
+def test_pieces_are_accepted_in_the_order_of_their_audio_whatever_overtakes_what() -> None:
+    # A client forgets all chunks up to the last one of what was accepted.
+    scene = Scene(token="secret")
+    admission, targets = scene.session.admission, (Target("en", "en"), Target("de", "de"))
+    pieces = [
+        Piece(
+            index, b"", scene.session.profile, targets, "t1", "manual", 0, 0, turn=f"t{index}",
+            first_seq=2 * index, last_seq=2 * index + 1,
+        )
+        for index in range(3)
+    ]  # fmt: skip
+    for piece in pieces:
+        admission._submit(piece)
+
+    def answer(index: int, *, is_taken: bool) -> list[int]:
+        """The store answers for one language; return what is accepted by then."""
+        pieces[index].unanswered -= 1
+        pieces[index].is_taken |= is_taken
+        admission._tell_accepted(pieces[index])
+        told = scene.outlet.sent
+        return [m.utterance_index for m in told if isinstance(m, UtteranceAccepted)]
+
+    assert [answer(2, is_taken=True), answer(2, is_taken=True)] == [[], []]
+    assert answer(0, is_taken=True) == []
+    assert scene.session.acked_audio == -1
+    assert answer(0, is_taken=False) == [0]
+    assert scene.session.acked_audio == 1
+    assert admission.is_owed
+    # What is refused in all languages is not accepted, and holds nothing back.
+    assert answer(1, is_taken=False) == [0]
+    assert answer(1, is_taken=False) == [0, 2]
+    assert scene.session.acked_audio == 5
+    assert not admission.is_owed
 
 
 # What a later owner goes on from.

@@ -10,6 +10,7 @@ import pytest
 from lingua_scheduler.errors import InvalidMessage
 from lingua_scheduler.live.session import decode_about
 from lingua_scheduler.messages.codes import CloseCode
+from lingua_scheduler.messages.from_client import SessionUpdate
 from lingua_scheduler.messages.to_client import AudioAck, Gap, SessionResumed
 from live.offices import CHUNK, Office, outcomes_of, play, until
 from live.stand_ins import ClosingOutlet, Scene
@@ -164,17 +165,19 @@ def test_a_client_that_stays_is_finished_here() -> None:
     asyncio.run(scenario())
 
 
-def test_nothing_is_cut_while_the_client_is_away(store: Server) -> None:
-    async def scenario(here: Office) -> None:
+def test_a_pause_ends_what_was_said_though_the_client_is_away(store: Server) -> None:
+    async def scenario(here: Office, there: Office) -> None:
         speaker = await here.speaker()
         speaker.stream((0, 1), is_final=False)
-        assert speaker.session._timer is not None
         here.reception.lost(speaker.session, speaker.outlet)
-        assert speaker.session._timer is None
-        back = await here.comes_back(speaker, next_audio_seq=0)
-        assert back.session._timer is not None
+        await until(lambda: speaker.session.admission.heard == (1, 200), "it is admitted")
+        (job,) = here.board.jobs.values()
+        assert job.audio == CHUNK * 2
+        # The client, which heard nothing of that, need not say it again elsewhere.
+        back = await there.comes_back(speaker, next_audio_seq=0)
+        assert back.of(SessionResumed)[0].next_audio_seq == 2
 
-    play(store, scenario)
+    play(store, scenario, "AB", segmentation={"pause_ms": 50, "short_merge_ms": 0})
 
 
 # What is kept of it.
@@ -183,12 +186,10 @@ def test_nothing_is_cut_while_the_client_is_away(store: Server) -> None:
 def test_what_a_later_owner_needs_is_in_the_store(store: Server) -> None:
     async def scenario(here: Office) -> None:
         speaker = await here.speaker(trace_id="t-mine", token="a token", tgt_langs=("en", "de"))
-        speaker.session.entered("123456")
-        await here.quiet()
         key = here.cell.key("session", speaker.session.id)
         about = decode_about(await here.connection.command(here.cell.slot, "HGET", key, "about"))
         assert about.init.tgt_langs == ("en", "de")
-        assert (about.trace_id, about.room, about.paired) == ("t-mine", "123456", "")
+        assert (about.trace_id, about.paired) == ("t-mine", "")
         assert (about.speaks_additions, about.wants_events) == (True, True)
         # Its credentials are nobody else's business.
         assert (about.init.token, about.init.pairing_code) == (None, None)
@@ -200,11 +201,11 @@ def test_a_former_owner_notes_nothing_any_more(store: Server) -> None:
     async def scenario(here: Office, there: Office) -> None:
         speaker = await here.speaker()
         back = await there.comes_back(speaker)
-        speaker.session.entered("123456")
+        speaker.session.update(SessionUpdate(session_id=back.session.id, tgt_lang="de"))
         await here.quiet()
         key = here.cell.key("session", back.session.id)
         about = decode_about(await here.connection.command(here.cell.slot, "HGET", key, "about"))
-        assert about.room == ""
+        assert about.init.tgt_lang == "en"
 
     play(store, scenario, "AB")
 

@@ -10,6 +10,7 @@ import pytest
 
 from lingua_scheduler.config import Jobs, Models, Nodes, Sessions, Settings
 from lingua_scheduler.state.policy import CLAIM_MS, FleetPolicy, Policy
+from lingua_scheduler.state.room_store import RoomPolicy
 
 pytestmark = pytest.mark.unit
 
@@ -86,4 +87,4 @@ def test_the_scripts_read_no_number_that_is_not_there_and_every_one_that_is() ->
     entries = [*lua.iterdir(), *lua.joinpath("includes").iterdir()]
     texts = [entry.read_text() for entry in entries if entry.name.endswith(".lua")]
     read = {name for text in texts for name in re.findall(r"\bpolicy\.([a-z_]+)", text)}
-    assert read == set(FleetPolicy.__struct_fields__)
+    assert read == {*FleetPolicy.__struct_fields__, *RoomPolicy.__struct_fields__}

@@ -12,6 +12,7 @@ from lingua_scheduler import state
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.scripts import (
     HEAD_SECTIONS,
+    OF_INSTANCE,
     ScriptError,
     check_head,
     expand,
@@ -190,6 +191,12 @@ def test_a_whole_head_is_accepted() -> None:
     check_head("x", f"{HEAD}return 1")
 
 
+def test_a_script_of_an_instance_is_given_its_inbox() -> None:
+    check_head("inbox_do", HEAD.replace("-- KEYS: due", "-- KEYS: inbox"))
+    with pytest.raises(ScriptError, match="KEYS: inbox"):
+        check_head("inbox_do", HEAD)
+
+
 @pytest.mark.parametrize("section", HEAD_SECTIONS)
 def test_a_head_must_have_each_section(section: str) -> None:
     lacking = HEAD.replace(section, "-- ")
@@ -273,9 +280,10 @@ def test_a_script_is_sent_ready_to_run(name: str) -> None:
     assert script.sha == hashlib.sha1(script.source).hexdigest().encode()
     assert "@include" not in text
     assert not re.search(r"\bReply\b", text)
-    assert text.startswith("local call = redis.call\nlocal DUE = KEYS[1]\n")
+    ground = "INBOX" if name.startswith(OF_INSTANCE) else "DUE"
+    assert text.startswith(f"local call = redis.call\nlocal {ground} = KEYS[1]\n")
     assert text.endswith("\n")
-    assert len(re.findall(r"^local DUE\b", text, re.MULTILINE)) == 1
+    assert len(re.findall(rf"^local {ground}\b", text, re.MULTILINE)) == 1
 
 
 @pytest.mark.parametrize("name", sorted(load_scripts()))

@@ -102,7 +102,7 @@ class Finding(NamedTuple):
     """One thing that should not be so."""
 
     kind: str
-    # The cell, or the instance.
+    # The cell, or the instance; '' for neither.
     where: str
     name: str
     # What exactly, in words.

@@ -92,7 +92,7 @@ async def look(connection: Connection, settings: Settings, **bounds: int) -> See
             found += await _check_page(ground, page)
     if reader.is_cut:
         about = f"only {reader.keys_seen} keys were looked at"
-        found.append(Finding("not_all_looked_at", "all", "keys", about))
+        found.append(Finding("not_all_looked_at", "", "keys", about))
     return Seen(ground, {finding.identity: finding for finding in found})
 
 
@@ -102,7 +102,7 @@ async def _check_page(ground: Ground, page: Sequence[str]) -> list[Finding]:
     for key in dict.fromkeys(page):
         name = read_key(key, ground.prefix)
         if name is None:
-            found.append(Finding("key_unknown", "all", key, ""))
+            found.append(Finding("key_unknown", "", key, ""))
         else:
             known.append(name)
     # '' is what belongs to instances.

@@ -89,7 +89,7 @@ def page(seen: Overview) -> str:
 def work_table(instances: Sequence[InstanceView]) -> str:
     """Return what each instance has and whether it keeps up."""
     headers = (
-        "instance", "state", "beat", "sessions", "nodes", "inbox", "pending", "dead letters",
+        "instance", "state", "beat", "sessions", "nodes", "inbox", "pending", "dlq",
     )  # fmt: skip
     rows = [
         (

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     Act = Callable[[Desk, argparse.Namespace], Awaitable[int]]
 
+SHOWN = (
+    "id", "instance", "kind", "correlation", "attempt", "sender", "deliveries", "reason", "age",
+)  # fmt: skip
 HEADERS = ("id", "kind", "about", "try", "from", "tried", "age", "reason")
 
 
@@ -97,13 +100,13 @@ async def list_letters(desk: Desk, args: argparse.Namespace) -> int:
 async def show_letter(desk: Desk, args: argparse.Namespace) -> int:
     """Print one letter."""
     letter = await desk.find(args.id, args.instance)
-    fields = {**about(letter), "body": shown_body(letter.body)}
+    fields: dict[str, Any] = {**about(letter), "body": shown_body(letter.body)}
     if args.json:
         print(msgspec.json.encode(fields).decode())
         return 0
-    body: dict[str, Any] = fields.pop("body")
-    rows = [(name, text(value)) for name, value in fields.items()]
-    rows += [(f"body.{name}", text(value)) for name, value in body.items()]
+    fields["age"] = age_text(fields["age_ms"])
+    rows = [(name, text(fields[name])) for name in SHOWN]
+    rows += [(f"body.{name}", text(value)) for name, value in fields["body"].items()]
     width = max(len(name) for name, _ in rows)
     print("\n".join(f"{name:{width}}  {value}" for name, value in rows))
     return 0

@@ -68,7 +68,8 @@ def page(diagnosis: Diagnosis) -> str:
     sections = (
         section([each for each in diagnosis.findings if each.kind == kind]) for kind in kinds
     )
-    return "\n\n".join((sentence(diagnosis), *sections))
+    head = textwrap.fill(sentence(diagnosis), WIDTH, break_on_hyphens=False)
+    return "\n\n".join((head, *sections))
 
 
 def sentence(diagnosis: Diagnosis) -> str:
@@ -111,4 +112,5 @@ def line_of(verdict: Verdict) -> str:
     """Return one finding in a line."""
     since = f" for {age_text(verdict.age_ms)}" if verdict.age_ms is not None else ""
     about = f"  {verdict.about}" if verdict.about else ""
-    return f"  {verdict.where}  {verdict.name}{about}{since}"
+    where = f"  {verdict.where}" if verdict.where else ""
+    return f"{where}  {verdict.name}{about}{since}"

@@ -156,9 +156,11 @@ class Dispatcher:
         work.stop.extend(entry for entry in told if entry.node)
         return answer, work
 
-    async def end_turn(self, home: Cell, session: str, turn: str) -> tuple[Settled, Work]:
+    async def end_turn(
+        self, home: Cell, session: str, turn: str, *, fence: int = 0
+    ) -> tuple[Settled, Work]:
         """End a turn that has no closing piece."""
-        answer = await self._store.turn_end(home, session, turn)
+        answer = await self._store.turn_end(home, session, turn, fence=fence)
         return answer, await self._follow(home, answer.effects)
 
     async def fill(self, home: Cell, session: str, lane: str, **where: int) -> tuple[Settled, Work]:

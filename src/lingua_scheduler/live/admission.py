@@ -387,14 +387,19 @@ class Admission:
         if board.jobs.get(job.id) is job:
             del board.jobs[job.id]
         session.teller.not_taken(job, answer)
+        fence = session.fence
         answered, work = await board.insist(
             lambda: board.dispatcher.fill(
                 session.home, session.id, spec.lane,
-                index=spec.index, unwanted_from=spec.unwanted_from, fence=session.fence,
+                index=spec.index, unwanted_from=spec.unwanted_from, fence=fence,
             )
         )  # fmt: skip
         board.perform(work)
-        if answered.reply is not Reply.SETTLED:
+        if answered.reply is Reply.FENCED and fence == session.fence:
+            session.drop()
+        elif answered.reply is Reply.FENCED:
+            await self._refused(job, answer)  # the client came back to us meanwhile
+        elif answered.reply is not Reply.SETTLED:
             self.settled(spec.index, "failed", answered.reply.name, spec.lane)
 
     # A store that lost its memory

@@ -362,7 +362,9 @@ class LiveSession:
 
     async def _end_turn(self, turn: str) -> None:
         board = self._board
-        _, work = await board.insist(lambda: board.dispatcher.end_turn(self.home, self.id, turn))
+        _, work = await board.insist(
+            lambda: board.dispatcher.end_turn(self.home, self.id, turn, fence=self.fence)
+        )
         board.perform(work)
 
     def _admit_cut(self, cut: Cut, now_ms: float) -> None:
