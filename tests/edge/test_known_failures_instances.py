@@ -1,4 +1,4 @@
-"""What reading the predecessor found (predecessor-facts.md 9.2) of several instances and their jobs.
+"""What reading the predecessor found (predecessor-facts.md 9.2) of several instances and jobs.
 
 One test for each number that no other file has: 1, 3, 4 and 5 are in tests/between, those of one
 instance in test_known_failures_read.py; some are here again with two instances.
@@ -87,7 +87,7 @@ def test_9_2_6_the_late_clean_up_of_a_session_and_a_node_leaves_their_successors
     play(scenario)
 
 
-def test_9_2_7_every_key_has_the_tag_of_its_cell_or_instance_so_that_scripts_fit_a_cluster() -> None:
+def test_9_2_7_every_key_has_the_tag_of_its_cell_or_of_its_instance_as_a_cluster_needs() -> None:
     async def scenario(company: Company) -> None:
         nodes = [await company[name].node(f"{name}-{number}") for name in "AB" for number in "12"]
         clients = [await company[name].client() for name in "ABAB"]

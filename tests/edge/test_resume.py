@@ -180,17 +180,41 @@ def test_a_wrong_token_and_an_unknown_session_are_refused_and_the_socket_is_good
     play(scenario)
 
 
+async def last_words(company: Company, client: Traveller, name: str) -> list[Message]:
+    """Come back to a session that was closed; return everything that is still told."""
+    socket = await company[name].newcomer()
+    socket.id = client.id
+    await socket.send("session_resume", **client.claim())
+    assert await socket.closed() == 1000
+    first, *rest, last = socket.heard
+    assert (first["type"], last["type"]) == ("session_resumed", "session_close_ack")
+    return rest
+
+
 def test_a_session_that_was_closed_is_closed() -> None:
     async def scenario(company: Company) -> None:
+        node = await company["A"].node()
         client = await Traveller.at(company, "A")
-        await client.socket.bye()
+        await client.say(opus(100), is_final=True)
+        job = await node.job()
+        await client.socket.ask("session_close", reason="done")
+        await until(lambda: company["A"].server.instance.board.sessions[client.id].closing)
+        await lose_socket(company, client)
+        await node.answer(job, "kept")
+        await until(lambda: company.field("session", client.id, "closed"), "it is closed")
         for name in "AB":
-            assert await client.refused(name) == "session_closed"
+            (told,) = await last_words(company, client, name)
+            assert (told["type"], told["text_asr"], told["seq"]) == (
+                "translation_result",
+                "kept",
+                1,
+            )
+            assert await client.refused(name, resume_token="0" * 32) == "wrong_token"
 
     play(scenario)
 
 
-def test_past_the_window_the_session_is_finished_and_closed() -> None:
+def test_past_the_window_the_session_is_finished_and_closed_and_then_forgotten() -> None:
     async def scenario(company: Company) -> None:
         node = await company["A"].node()
         node.work()
@@ -198,10 +222,12 @@ def test_past_the_window_the_session_is_finished_and_closed() -> None:
         await client.say(opus(100, b"y"))
         await lose_socket(company, client)
         await until(lambda: company.field("session", client.id, "closed"), "it is closed")
-        # What it had said was still translated, for whoever reads it.
+        # What it had said was still translated.
         assert spoken([node], client.id) == opus(100, b"y")
-        assert await client.refused("B") == "session_closed"
-        assert company["B"].counted("resumes_rejected_total", reason="session_closed") == 1
+        assert len(await last_words(company, client, "B")) == 1
+        await until(lambda: not company.field("session", client.id, "epoch"), "it is forgotten")
+        assert await client.refused("B") == "unknown_session"
+        assert company["B"].counted("resumes_rejected_total", reason="unknown_session") == 1
 
     play(scenario, sessions__resume_ms=1000)
 
@@ -211,7 +237,7 @@ def test_past_the_window_of_a_dead_instance_survivors_close_the_session() -> Non
         client = await Traveller.at(company, "A")
         await company["A"].crash()
         await until(lambda: company.field("session", client.id, "closed"), "it is closed")
-        assert await client.refused("B") == "session_closed"
+        assert await last_words(company, client, "B") == []
 
     play(scenario, sessions__resume_ms=1000, sessions__lease_ms=1000)
 
@@ -401,9 +427,7 @@ def test_of_two_resumes_at_once_exactly_one_wins() -> None:
         client.socket.drop()
         claim = client.claim()
         rivals = {name: await company[name].newcomer() for name in "BC"}
-        await asyncio.gather(
-            *(rival.send("session_resume", **claim) for rival in rivals.values())
-        )
+        await asyncio.gather(*(rival.send("session_resume", **claim) for rival in rivals.values()))
         await until(lambda: sum(rival.ws.closed for rival in rivals.values()) == 1, "one lost")
         (winner,) = (name for name, rival in rivals.items() if not rival.ws.closed)
         (loser,) = (rival for rival in rivals.values() if rival.ws.closed)

@@ -206,9 +206,7 @@ def test_every_instance_is_restarted_while_people_speak_and_no_utterance_fails()
             await company.start(name)
             await company.until_met()
 
-        speakers = [
-            asyncio.create_task(speak(client, name)) for name, client in clients.items()
-        ]
+        speakers = [asyncio.create_task(speak(client, name)) for name, client in clients.items()]
         await restart("A", "B")
         await restart("B", "A")
         speaking = False

@@ -73,7 +73,7 @@ async def until_refused(client: Client) -> int:
 
 async def _until_status(company: Company, name: str, wanted: int) -> None:
     async with asyncio.timeout(10):
-        while await company[name].status("/readyz") != wanted:
+        while await company[name].status("/readyz") != wanted:  # noqa: ASYNC110 it is asked
             await asyncio.sleep(0.02)
 
 
@@ -105,7 +105,7 @@ def test_a_new_client_and_a_new_node_are_told_to_come_later() -> None:
         told = await client.follows("error", code="SCHEDULER_DEPENDENCY_DOWN")
         assert told["retry_after_ms"] > 0
         company.store.start()
-        while (await _ask_again(client)) == "error":
+        while (await _ask_again(client)) == "error":  # noqa: ASYNC110 it is asked
             await asyncio.sleep(0.05)
         assert client.heard[-1]["type"] == "session_init_ack"
 
@@ -283,7 +283,9 @@ def test_an_emptied_store_is_noticed_and_work_goes_on(how: str) -> None:
         await heard_all(old, 2)
         once(client, 2)
         once(old, 2)
-        assert all(message["epoch"] == reset["epoch"] for message in client.heard if "seq" in message)
+        assert all(
+            message["epoch"] == reset["epoch"] for message in client.heard if "seq" in message
+        )
         # Letters find their way again, and so does a client that comes back.
         await client.come_back("A")
         await client.say(opus(100, b"c"), is_final=True)

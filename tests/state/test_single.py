@@ -443,6 +443,16 @@ def test_a_server_that_hung_until_its_connection_was_given_up_is_a_new_generatio
         asyncio.run(scenario(server))
 
 
+def test_the_one_server_is_asked_by_any_slot(tmp_path: Path) -> None:
+    async def scenario(server: Server) -> None:
+        async with opened(server.address) as connection:
+            (slot,) = connection.masters()
+            assert await connection.command(slot, "PING") == b"PONG"
+
+    with start_server(tmp_path) as server:
+        asyncio.run(scenario(server))
+
+
 @pytest.mark.parametrize(
     ("setting", "reply"), [("min-replicas-to-write", "NOREPLICAS"), ("maxmemory", "OOM")]
 )

@@ -313,7 +313,7 @@ class Instances(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     silence_ms: Annotated[
         int,
         _ms(500, MINUTE_MS, "How long an instance may be silent before others take over from it."),
-    ] = 5000
+    ] = 4000
     deliveries_max: Annotated[
         int, _int(1, 100, "How often a letter between instances is tried before it is put aside.")
     ] = 5

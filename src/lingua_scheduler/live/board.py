@@ -119,6 +119,7 @@ class JobBoard:
         try:
             answer, work = await submit(job.home, job.id, job.spec, body, audio)
         except StoreUnavailable:
+            job.may_be_in = True
             answer, work = await self.insist(
                 lambda: submit(job.home, job.id, job.spec, body, audio), job.store_lost
             )

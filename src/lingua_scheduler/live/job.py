@@ -72,5 +72,4 @@ class LiveJob:
 
     def store_lost(self) -> None:
         """The store cannot be reached: its client is told, now and then."""
-        self.may_be_in = True
         self.session.teller.store_lost()

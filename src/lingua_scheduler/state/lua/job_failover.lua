@@ -25,7 +25,10 @@ if not record then
   redis.call('ZREM', DUE, 'j|' .. job)
   return { Reply.NO_JOB }
 end
-if record.ended then return { Reply.JOB_ENDED } end
+if record.ended then
+  redis.call('ZREM', DUE, 'j|' .. job)
+  return { Reply.JOB_ENDED }
+end
 local attempt = tonumber(ARGV[4])
 if attempt < 0 and reason == 'deadline' then attempt = record.attempt end
 if record.attempt ~= attempt then return { Reply.STALE_ATTEMPT, record.attempt } end

@@ -12,8 +12,8 @@ local function serve_waiting(node, pool, policy, placed)
   local function serve_demand(demand)
     for _, job in ipairs(redis.call('ZRANGE', BASE .. 'queue:' .. demand, 0, LOOK_MAX - 1)) do
       local found = redis.call('HMGET', BASE .. 'job:' .. job, 'spec', 'attempt', 'tried')
-      local attempt = tonumber(found[2]) + 1
-      if not skipped(tried_boots(found[3] or ''), node) then
+      local attempt = tonumber(found[2] or 0) + 1
+      if found[1] and not skipped(tried_boots(found[3] or ''), node) then
         local n = lease_take(node, job .. '|' .. attempt, lease_expiry(policy), job_tie(job))
         if not n then return false end
         queue_remove(job, demand)
