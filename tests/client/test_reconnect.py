@@ -104,7 +104,8 @@ def test_chunks_are_sent_again_from_where_the_server_says_and_never_earlier(
             assert await second.chunks(len(sent) + 1) == [*sent, 5]
             second.cut()
             third = await one.caller()
-            assert (await third.resume()).next_audio_seq == [*sent, 5][0]
+            # Those before may be in one memory only: they are still to be had.
+            assert (await third.resume()).next_audio_seq == 2
 
     run(scenario())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from lingua_scheduler.state.keys import TAGGED
 pytestmark = pytest.mark.store
 
 # Nobody is declared dead, whatever it does.
-PATIENT = {"instances__silence_ms": 20_000}
+PATIENT: dict[str, Any] = {"instances__silence_ms": 20_000}
 
 
 def job_record(company: Company, job: Message) -> dict[str, bytes]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from edge.many_servers import Company, Traveller, attempts, heard_all, play, spo
 pytestmark = pytest.mark.store
 
 # Nobody is declared dead, whatever it does.
-PATIENT = {"instances__silence_ms": 20_000}
+PATIENT: dict[str, Any] = {"instances__silence_ms": 20_000}
 
 
 async def until_adopted(company: Company, name: str, times: int = 1) -> None:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.store
 
 BOTH = pytest.mark.parametrize("to", ["A", "B"])
 # Nobody is declared dead, whatever it does.
-PATIENT = {"instances__silence_ms": 20_000}
+PATIENT: dict[str, Any] = {"instances__silence_ms": 20_000}
 KEY = "client-key-of-the-tests-32-characters"
 
 

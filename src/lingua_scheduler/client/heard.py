@@ -67,6 +67,12 @@ class Heard:
         self.unacknowledged += 1
         return self._is_later(message)
 
+    def passed(self, epoch: str, seq: int) -> None:
+        """Take note of the position of an outcome that others heard."""
+        if epoch == self.epoch and seq > self.seq:
+            self.seq = seq
+            self.unacknowledged += 1
+
     def _is_later(self, message: TranslationResult | MissingResult) -> bool:
         lane, index = (message.session_id, message.tgt_lang), message.utterance_index
         if index <= self._last.get(lane, -1):

@@ -78,12 +78,15 @@ class Replay:
         self._forget(seq)
 
     def go_back(self, seq: int | None) -> None:
-        """Send again from a number on, or all that is kept; what is before is not needed."""
-        if seq is not None:
-            self._forget(min(seq, self._unheard_seq) - 1)
-        self._unsent_seq = self.first_seq
-        self.sent_size = 0
-        self._sent_ends.clear()
+        """Send again from a number on, or all that is kept.
+
+        What is before may be in one server's memory only: it is kept until it is acknowledged.
+        """
+        wanted = self.first_seq if seq is None else min(seq, self._unheard_seq)
+        self._unsent_seq = max(wanted, self.first_seq)
+        sent = [chunk for chunk in self._chunks if chunk.seq < self._unsent_seq]
+        self.sent_size = sum(len(chunk.payload) for chunk in sent)
+        self._sent_ends = deque(chunk.seq for chunk in sent if chunk.is_final)
 
     def take_unsent(self) -> Chunk | None:
         """Return the next chunk to be sent, which counts as sent from now on, or None."""

@@ -29,6 +29,7 @@ from lingua_scheduler.messages.to_client import (
     Backpressure,
     GoAway,
     MissingResult,
+    OutcomePassed,
     ResumeRejected,
     ServerHeartbeat,
     ServerMessage,
@@ -99,6 +100,7 @@ class Talk:
         self._actions: dict[type, Callable[[Any], None]] = {
             TranslationResult: self._take_outcome,
             MissingResult: self._take_outcome,
+            OutcomePassed: self._take_passed,
             AsrPartial: self._take_partial,
             UtteranceAccepted: self._take_accepted,
             AudioAck: self._take_audio_ack,
@@ -239,11 +241,21 @@ class Talk:
             heard.answered(message.utterance_index)
         outcome = Outcome(message, is_own)
         self.mailbox.put(outcome, EVENT_BYTES + len(outcome.audio))
+        self._acknowledge_soon()
+
+    def _acknowledge_soon(self) -> None:
+        heard = self.heard
         if heard.unacknowledged >= self._options.ack_every:
             self._acknowledge()
         elif heard.unacknowledged and self._ack_timer is None:
             loop = asyncio.get_running_loop()
             self._ack_timer = loop.call_later(self._options.ack_s, self._acknowledge)
+
+    def _take_passed(self, message: OutcomePassed) -> None:
+        """Others heard it: here only the position moves."""
+        self.heard.passed(message.epoch, message.seq)
+        self._notice(message)
+        self._acknowledge_soon()
 
     def _acknowledge(self) -> None:
         """Tell the server the position, so that it need not keep what is before."""
@@ -308,7 +320,8 @@ class Talk:
             self.heard.start_over(message.epoch)
         self.heard.unacknowledged = 0
         self.replay.go_back(message.next_audio_seq)
-        self.replay.audio_ms = message.audio_ms
+        if message.next_audio_seq == self.replay.first_seq:
+            self.replay.audio_ms = message.audio_ms
         self._adopt(line, is_other_session=False)
         self._notice(message)
 

@@ -19,6 +19,7 @@ from lingua_scheduler.live.outcome import (
 )
 from lingua_scheduler.live.transcripts import Transcripts
 from lingua_scheduler.messages.codes import ErrorCode
+from lingua_scheduler.messages.to_client import OutcomePassed
 from lingua_scheduler.session.group import GroupTracker
 from lingua_scheduler.session.timeline import timeline
 from lingua_scheduler.state.reply import Reply
@@ -188,7 +189,9 @@ class Deliverer:
             if epoch != session.epoch or not page.entries:
                 return False
             for outcome in page.entries:
-                if outcome.seq <= self.seq and outcome.seq not in self._for_others:
+                if outcome.seq in self._for_others:
+                    send(self._passed(outcome))
+                elif outcome.seq <= self.seq:
                     send(self._message(outcome))
             at = page.entries[-1].seq
         return True
@@ -248,12 +251,21 @@ class Deliverer:
             session.teller.tell(message)
         else:
             self._for_others.add(outcome.seq)
+            session.teller.addition(self._passed(outcome))
             self._hall.send_to(listeners, message, (session.id, session.epoch, outcome.seq))
         self.transcripts.outcome(outcome, message)
         session.admission.settled(
             outcome.utterance, FATES[outcome.kind], outcome.reason, outcome.lane
         )
         self._count(outcome, job, now)
+
+    def _passed(self, outcome: Released) -> OutcomePassed:
+        """Return what the speaker is told of an outcome that others hear: its position."""
+        session = self._session
+        return OutcomePassed(
+            session_id=session.id, utterance_index=outcome.utterance, tgt_lang=outcome.lane,
+            epoch=session.epoch, seq=outcome.seq,
+        )  # fmt: skip
 
     def _listeners_of(self, outcome: Released) -> tuple[str, ...] | None:
         """Return who waits for an outcome that had no job: those of a room, or the speaker."""

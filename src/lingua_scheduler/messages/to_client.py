@@ -129,6 +129,16 @@ class MissingResult(ToClient, frozen=True, kw_only=True, tag="missing_result"):
     seq: int | None = None
 
 
+class OutcomePassed(ToClient, frozen=True, kw_only=True, tag="outcome_passed"):
+    """An outcome of the speaker's words went to the listeners of its room: only its position."""
+
+    session_id: str
+    utterance_index: int
+    tgt_lang: str
+    epoch: str
+    seq: int
+
+
 class AsrPartial(ToClient, frozen=True, kw_only=True, tag="asr_partial"):
     """What was recognised so far."""
 
@@ -257,7 +267,7 @@ class WebrtcIceRelay(ToClient, frozen=True, kw_only=True, tag="webrtc_ice"):
 
 ServerMessage = (
     SessionInitAck | SessionResumed | ResumeRejected | SessionReset | UtteranceAccepted | AudioAck
-    | TranslationResult | MissingResult | AsrPartial | UiEvent | Backpressure | Gap
+    | TranslationResult | MissingResult | OutcomePassed | AsrPartial | UiEvent | Backpressure | Gap
     | ServerHeartbeat | SessionCloseAck | GoAway | ErrorMessage | RoomCreateAck | RoomMembers
     | RoomError | RoomExpired | WebrtcOfferRelay | WebrtcAnswerRelay | WebrtcIceRelay
 )  # fmt: skip
