@@ -109,7 +109,7 @@ def test_storm():
         nonlocal_over = Never()
         more = []
         async def node_more(name):
-            node = await company[pick()].node(name, max_jobs=8)
+            node = await company[pick()].node(name, max_jobs=8, boot_id="last")
             allnodes.append(node); node.work()
         for i in range(3): await node_more(f"n{i}")
         await asyncio.gather(*sp)
@@ -119,7 +119,8 @@ def test_storm():
             said = b"".join(a for a, _ in t.said)
             heard = spoken(allnodes, t.id)
             idx = [i for i, _ in o]
-            if heard != said or idx != list(range(len(idx))) or any(r != "ok" for _, r in o):
+            acc = max(m['utterance_index'] for m in t.heard if m['type']=='utterance_accepted')
+            if heard != said or len(o) != acc + 1 or idx != list(range(len(idx))) or any(r != "ok" for _, r in o):
                 bad += 1
                 print("BAD", t.id, len(said), len(heard), [x for x in o if x[1] != "ok"], idx[-3:], len(o), [m for m in t.heard if m["type"] in ("gap","error","session_reset")][-4:])
                 acc=[m for m in t.heard if m["type"]=="utterance_accepted"]

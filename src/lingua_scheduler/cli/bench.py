@@ -84,6 +84,9 @@ def add_chaos(benches: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--only", type=runs, metavar="NAME[:SIZE],...",
         help=f"these alone, in size quick, ci or full; names: {', '.join(scenarios.FULL)}",
     )  # fmt: skip
+    chaos.add_argument(
+        "--cluster", action="store_true", help="over 3 masters and 3 replicas, in several cells"
+    )
     chaos.add_argument("--seed", type=int, default=1, help="other faults at other moments")
     chaos.add_argument("--keep", type=Path, metavar="DIR", help="keep histories and logs here")
     chaos.add_argument("--json", action="store_true", help="print JSON, one object a line")
@@ -305,7 +308,9 @@ def run_chaos(args: argparse.Namespace) -> int:
     selection = args.only or (scenarios.LONG if args.long else small)
     progress = Progress(sys.stderr)
     try:
-        played = uvloop.run(play_all(selection, progress.tell, seed=args.seed, keep=args.keep))
+        played = uvloop.run(
+            play_all(selection, progress.tell, seed=args.seed, keep=args.keep, cluster=args.cluster)
+        )
     finally:
         progress.end()
     print(chaos_json_lines(played) if args.json else chaos_page(played))

@@ -243,6 +243,8 @@ class LiveSession:
         """Tell the client which chunks became silence: only utterances say so by themselves."""
         if self.admission.is_owed or not self.token:
             return
+        if self._board.draining:
+            return  # what comes now is not taken: the client says it again elsewhere
         seq = self._segmenter.settled_seq
         if seq is not None and seq > self.acked_audio:
             self.acked_audio = seq

@@ -20,6 +20,7 @@ from lingua_scheduler.bench.chaos.hop import play_hop
 from lingua_scheduler.bench.chaos.nemesis import Nemesis
 from lingua_scheduler.bench.chaos.process import HarnessFailed, until
 from lingua_scheduler.bench.chaos.report import Run
+from lingua_scheduler.bench.chaos.scenarios import on_cluster
 from lingua_scheduler.bench.chaos.scenarios import scenario as scenario_of
 from lingua_scheduler.bench.chaos.speech import QUIET_BOUND_S
 
@@ -35,8 +36,9 @@ EXTRA_S: Final = 15.0
 
 
 async def play_all(
-    selection: Selection, tell: Tell, *, seed: int = 1, keep: Path | None = None
-) -> list[Run]:
+    selection: Selection, tell: Tell, *, seed: int = 1, keep: Path | None = None,
+    cluster: bool = False,
+) -> list[Run]:  # fmt: skip
     """Play scenarios one after another; histories and logs are kept if a directory is given."""
     runs: list[Run] = []
     for number, (name, size) in enumerate(selection):
@@ -45,15 +47,23 @@ async def play_all(
         def tell_part(what: str, part: float, name: str = name, done: float = done) -> None:
             tell(f"{name}: {what}", done + part / len(selection))
 
-        runs.append(await play(name, size, tell_part, seed=seed, keep=keep))
+        runs.append(await play(name, size, tell_part, seed=seed, keep=keep, cluster=cluster))
     return runs
 
 
 async def play(
-    name: str, size: Size, tell: Tell, *, seed: int = 1, keep: Path | None = None
+    name: str,
+    size: Size,
+    tell: Tell,
+    *,
+    seed: int = 1,
+    keep: Path | None = None,
+    cluster: bool = False,
 ) -> Run:
-    """Play one scenario."""
+    """Play one scenario, over one server or over a cluster."""
     scenario = scenario_of(name, size, seed)
+    if cluster:
+        scenario = on_cluster(scenario)
     player = play_hop if name == "hop" else run_in
     if keep is not None:
         place = keep / f"{name}-{size}-{seed}"

@@ -23,6 +23,7 @@ SIZES: Final[tuple[Size, ...]] = ("quick", "ci", "full")
 # The small sizes are not for measuring.
 PATIENCE: Final = 2.0
 BOUND_S: Final = 150.0
+CLUSTER_CELLS: Final = 6
 DEFAULT_RULES: Final = Rules()
 
 
@@ -175,6 +176,20 @@ QUICK: Final[Selection] = (("mixed", "quick"),)
 CI: Final[Selection] = (("mixed", "ci"), ("store", "ci"), ("rolling", "ci"))
 CHAOS: Final[Selection] = tuple((name, "quick") for name in FULL if name != "mixed")
 LONG: Final[Selection] = tuple((name, "full") for name in FULL if name != "mixed")
+
+
+def on_cluster(scenario: Scenario) -> Scenario:
+    """Return a scenario on a cluster of several cells; what only one server can suffer is left out.
+
+    A cluster announces its own addresses, so that no proxy stands before it.
+    """
+    faults = {
+        name: count
+        for name, count in scenario.faults.items()
+        if not name.startswith("store:") and not name.endswith("_store")
+    }
+    hops = tuple(hop for hop in scenario.hops if hop != "store")
+    return replace(scenario, is_cluster=True, cells=CLUSTER_CELLS, faults=faults, hops=hops)
 
 
 def scenario(name: str, size: Size, seed: int = 1) -> Scenario:
