@@ -134,7 +134,7 @@ def cuts_block() -> str:
         ("max_duration", f"{cuts.max_duration_ms} ms of audio", f"{cuts.hangover_auto_ms} ms",
          auto, *sliced),
         ("max_bytes", f"{cuts.max_bytes} bytes of audio", "no", "none", *sliced),
-        ("session_close", "`session_close`, or the socket is lost", "no", auto, ends, "none"),
+        ("session_close", "`session_close`, or nobody comes back", "no", auto, ends, "none"),
     ]  # fmt: skip
     headers = (
         "Trigger",

@@ -18,7 +18,7 @@ import pytest
 import uvloop
 
 from edge.live_server import QUICK
-from lingua_scheduler.client import Event, Options, Outcome, Reset, Session, connect
+from lingua_scheduler.client import Event, Notice, Options, Outcome, Reset, Session, connect
 from lingua_scheduler.config import load_settings
 from lingua_scheduler.edge.server import NODE_PATH, SESSION_PATH, running_server
 from lingua_scheduler.node import Job, Node, Result
@@ -157,6 +157,12 @@ class Ear:
         return [event for event in self.events if isinstance(event, Outcome)]
 
     @property
+    def accepted(self) -> int:
+        """Return how many utterances were accepted."""
+        notices = (event for event in self.events if isinstance(event, Notice))
+        return sum(1 for notice in notices if notice.kind == "utterance_accepted")
+
+    @property
     def chunks(self) -> list[int]:
         """Return the numbers of all chunks that were translated, in the order of outcomes."""
         return [int(number) for o in self.outcomes for number in o.text_asr.split(",") if number]
@@ -248,6 +254,28 @@ def test_an_instance_that_dies_or_stops_under_a_session_costs_nothing(
         await ear.all_of(at)
         assert session.resumes >= 1
         await asyncio.wait_for(process.wait(), BOUND_S)
+
+    play(scenario, store, tmp_path)
+
+
+def test_what_the_store_and_the_instance_lose_together_is_said_again(
+    store: Server, tmp_path: Path
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        process, dying = await stage.process("dying")
+        staying = await stage.instance("staying")
+        session = await stage.session(dying, staying, options=Options(silence_s=2))
+        ear = Ear(session)
+        at = await say(session, 0)
+        await until(lambda: ear.accepted == 1, BOUND_S, "the first is accepted")
+        store.ask("SAVE")
+        # Nobody works yet: this is accepted, without an outcome, when the store forgets it.
+        at = await say(session, at)
+        await until(lambda: ear.accepted == 2, BOUND_S, "the second is accepted")
+        process.kill()
+        store.restart()
+        await stage.node(staying)
+        await ear.all_of(at)
 
     play(scenario, store, tmp_path)
 

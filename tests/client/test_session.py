@@ -101,14 +101,17 @@ def test_partials_and_acceptance_are_told() -> None:
     play(scenario)
 
 
-def test_audio_that_was_accepted_is_kept_no_longer() -> None:
+def test_audio_is_kept_until_it_is_answered() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.node()
+        node = await stage.node()
         async with session_of(stage) as session:
+            replay = session._talk.replay
             await say(session)
             await notice(session, "utterance_accepted")
-            assert session._talk.replay.size == 0
-            assert session._talk.replay.first_seq == 6
+            assert (replay.unsaid_size, replay.first_seq, replay.open_seq) == (0, 0, 6)
+            await node.answer(await node.job())
+            await next_of(session, Outcome)
+            assert (replay.size, replay.first_seq) == (0, 6)
 
     play(scenario)
 

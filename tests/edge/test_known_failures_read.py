@@ -1,8 +1,8 @@
 """What reading the predecessor found (predecessor-facts.md 9.2), one test for each number.
 
-Here are those that concern one instance. Elsewhere: 9 (one truth per job) and 12 (idempotency) are
-the scripts' own, tests/model and tests/jobs; 1 to 5 and 7 (connections, dead letters, presence,
-slots of a cluster) belong to several instances or to tests/state; 22 and 23 also in test_rooms.py.
+Here are those that concern one instance. Elsewhere: 1, 3, 4 and 5 in tests/between (own connection,
+dead letters, adoption, presence); 2, 7, 9 and 12 in test_known_failures_instances.py, which repeats
+6, 11, 13 and 14 with two instances; 22 and 23 also in test_rooms.py.
 """
 
 from __future__ import annotations

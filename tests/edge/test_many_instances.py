@@ -249,6 +249,22 @@ def test_letters_a_dead_instance_never_read_are_acted_on_by_a_survivor() -> None
     play(scenario, "ABC")
 
 
+@pytest.mark.parametrize("at", ["A", "B", "C"])
+def test_a_node_that_left_a_socket_open_behind_it_gets_its_jobs_where_it_is(at: str) -> None:
+    async def scenario(company: Company) -> None:
+        left = await company["A"].node("same")
+        node = await company["B"].node("same")
+        client = await company[at].client()
+        for index in range(2):
+            await client.utter(index)
+            await node.answer(await node.job(utterance_index=index))
+            await client.result(index)
+        assert not left.jobs
+        assert not left.ws.closed
+
+    play(scenario, "ABC")
+
+
 # Letters that are lost
 
 
@@ -487,7 +503,7 @@ def test_slices_stay_on_one_node_when_their_speaker_moves(to: str) -> None:
 
 
 @pytest.mark.parametrize("bound", [{}, {"jobs__in_flight_max": 2}, {"nodes__max_jobs": 2}])
-def test_an_old_node_on_a_keeps_the_slices_of_an_old_client_on_b(bound: dict[str, int]) -> None:
+def test_an_old_node_on_a_keeps_the_slices_of_an_old_client_on_b(bound: dict[str, Any]) -> None:
     async def scenario(company: Company) -> None:
         node = await company["A"].old_node()
         client = await company["B"].old_client()
@@ -511,17 +527,19 @@ def test_an_old_node_on_a_keeps_the_slices_of_an_old_client_on_b(bound: dict[str
 
 def test_an_attempt_that_b_ends_is_cancelled_at_its_node_on_a() -> None:
     async def scenario(company: Company) -> None:
-        node = await company["A"].old_node("slow")
         # Only B looks for what has run out of time.
+        await company.start("A", jobs__sweep_interval_ms=20_000)
         await company.start("B")
+        node = await company["A"].old_node("slow")
         client = await company["B"].old_client()
         await client.utter(0)
         job = await node.job()
         await node.expect("job_cancel", job_id=job["job_id"])
         await client.expect("missing_result", utterance_index=0)
+        assert company["B"].counted("failovers_total", reason="timeout") == 1
 
     play(
-        scenario, "A", jobs__attempt_ms=600, jobs__reserve_ms=500, jobs__ack_ms=300,
+        scenario, "", jobs__attempt_ms=600, jobs__reserve_ms=500, jobs__ack_ms=300,
         jobs__attempts_max=1,
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ the published one are finished first. A release of skew between instances is tol
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 import pytest
@@ -91,6 +92,30 @@ def test_a_client_that_does_not_hear_is_finished_before_its_socket_is_closed() -
         assert spoken([node], client.id) == all_said(client)
 
     play(scenario, server__drain_ms=1000)
+
+
+def test_what_is_said_to_a_draining_instance_is_not_acknowledged_and_not_lost() -> None:
+    async def scenario(company: Company) -> None:
+        await company.until_met()
+        node = await company["B"].node()
+        node.work()
+        client = await Traveller.at(company, "A")
+        await client.say(opus(100, b"a"), is_final=True)
+        await client.socket.result(0)
+        draining = asyncio.create_task(company["A"].drain())
+        await client.socket.expect("go_away")
+        # It is slow to go: longer than the time after which silence is acknowledged.
+        for number in range(6):
+            await client.say(opus(100, bytes([98 + number])))
+            await client.socket.silent_for(200, "audio_ack")
+        assert client.acknowledged[0] == 0
+        await client.come_back("B")
+        await client.say(opus(100, b"z"), is_final=True)
+        await client.socket.result(1)
+        assert spoken([node], client.id) == all_said(client)
+        assert await draining is True
+
+    play(scenario, segmentation__pause_ms=5000)
 
 
 def test_the_last_instance_finishes_what_it_has_for_there_is_nowhere_to_go() -> None:
@@ -212,7 +237,7 @@ def test_every_instance_is_restarted_while_people_speak_and_no_utterance_fails()
         speaking = False
         await asyncio.gather(*speakers)
         for client in clients.values():
-            await until(lambda client=client: spoken(nodes, client.id) == all_said(client), "all")
+            await until(partial(_is_heard, nodes, client), "all was heard")
             ack = await client.socket.bye()
             assert ack["coverage"]["failed_ms"] == 0
             found = client.outcomes()
@@ -220,6 +245,10 @@ def test_every_instance_is_restarted_while_people_speak_and_no_utterance_fails()
             assert len(client.sockets) >= 2
 
     play(scenario, segmentation__pause_ms=5000)
+
+
+def _is_heard(nodes: list[Node], client: Traveller) -> bool:
+    return spoken(nodes, client.id) == all_said(client)
 
 
 def _hosted(company: Company, name: str) -> set[str]:

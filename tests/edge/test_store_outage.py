@@ -7,6 +7,7 @@ accepted has exactly one outcome. That the store's own scripts survive a restart
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -273,7 +274,7 @@ def test_an_emptied_store_is_noticed_and_work_goes_on(how: str) -> None:
         reset = await client.socket.expect("session_reset", reason="store_lost")
         assert reset["epoch"] != client.sockets[0].ack["epoch"]
         for name in ("first", "second"):
-            await until(lambda name=name: company.field("node", name, "conn"), f"{name} is back")
+            await until(partial(company.field, "node", name, "conn"), f"{name} is back")
         for peer in (node, away):
             await peer.beat()
             peer.work()

@@ -53,6 +53,12 @@ class Heard:
         self.seq = 0
         self.unacknowledged = 0
 
+    def forget_from(self, session: str, index: int) -> None:
+        """The store lost a session's utterances from one on: their numbers are given out again."""
+        for lane, last in self._last.items():
+            if lane[0] == session and last >= index:
+                self._last[lane] = index - 1
+
     def is_new(self, message: TranslationResult | MissingResult) -> bool:
         """Take note of an outcome's position; tell whether it was not there before."""
         epoch, seq = message.epoch, message.seq
@@ -83,19 +89,21 @@ class Heard:
             del self._last[next(iter(self._last))]
         return True
 
-    def accepted(self, index: int, duration_ms: int) -> None:
-        """An utterance will have its outcomes."""
+    def accepted(self, index: int, duration_ms: int) -> bool:
+        """An utterance will have its outcomes; tells whether it has them all already."""
         self._open[index] = duration_ms
-        self._settle(index)
+        return self._settle(index)
 
-    def answered(self, index: int) -> None:
-        """An utterance has one more outcome."""
+    def answered(self, index: int) -> bool:
+        """An utterance has one more outcome; tells whether it was the last one."""
         self._answers[index] = self._answers.get(index, 0) + 1
-        self._settle(index)
+        return self._settle(index)
 
-    def _settle(self, index: int) -> None:
-        if index in self._open and self._answers.get(index, 0) >= self._expected:
+    def _settle(self, index: int) -> bool:
+        is_settled = index in self._open and self._answers.get(index, 0) >= self._expected
+        if is_settled:
             del self._open[index], self._answers[index]
         for counted in (self._open, self._answers):
             if len(counted) > OPEN_MAX:
                 del counted[next(iter(counted))]
+        return is_settled

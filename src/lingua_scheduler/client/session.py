@@ -268,7 +268,7 @@ class Session:
     def _lose(self, reason: str) -> float:
         """The session cannot go on: see to a new one, for so many seconds, or end."""
         talk = self._talk
-        open_ms, unsaid_ms = talk.heard.open_ms, self._wish.duration_ms(talk.replay.size)
+        open_ms, unsaid_ms = talk.heard.open_ms, self._wish.duration_ms(talk.replay.unsaid_size)
         reopen = self._options.reopen
         if talk.is_closing and not unsaid_ms and (reopen or not open_ms):
             # There is nothing left to say: no session is needed for that.
@@ -285,5 +285,5 @@ class Session:
         if self._gone is None:
             return self._lose("expired")
         talk = self._talk
-        lost_ms = talk.heard.open_ms + self._wish.duration_ms(talk.replay.size)
+        lost_ms = talk.heard.open_ms + self._wish.duration_ms(talk.replay.unsaid_size)
         raise SessionLost(f"no session could be opened: {why}", lost_ms)

@@ -117,7 +117,7 @@ class Talk:
     @property
     def progress(self) -> tuple[object, ...]:
         """Return what changes when speech is taken or answered."""
-        return self.id, self.replay.first_seq, self.heard.epoch, self.heard.seq
+        return self.id, self.replay.open_seq, self.heard.epoch, self.heard.seq
 
     # Out
 
@@ -238,7 +238,9 @@ class Talk:
         if not heard.is_new(message):
             return
         if is_own:
-            heard.answered(message.utterance_index)
+            index = message.utterance_index
+            if heard.answered(index):
+                self.replay.answered(index)
         outcome = Outcome(message, is_own)
         self.mailbox.put(outcome, EVENT_BYTES + len(outcome.audio))
         self._acknowledge_soon()
@@ -269,15 +271,16 @@ class Talk:
         self.mailbox.put(Partial(message), EVENT_BYTES)
 
     def _take_accepted(self, message: UtteranceAccepted) -> None:
-        if message.last_seq is not None:
-            self.replay.acknowledge(message.last_seq, message.end_ms)
+        index, is_answered = message.utterance_index, True
         if not self.rooms.code:  # in a room outcomes go to the others
-            self.heard.accepted(message.utterance_index, message.end_ms - message.start_ms)
+            is_answered = self.heard.accepted(index, message.end_ms - message.start_ms)
+        if message.last_seq is not None:
+            self.replay.accept(message.last_seq, message.end_ms, index, is_answered=is_answered)
         self._notice(message)
         self._pump_again()
 
     def _take_audio_ack(self, message: AudioAck) -> None:
-        self.replay.acknowledge(message.seq, message.audio_ms)
+        self.replay.accept(message.seq, message.audio_ms, None, is_answered=True)
         self._pump_again()
 
     def _take_backpressure(self, message: Backpressure) -> None:
@@ -310,6 +313,7 @@ class Talk:
         self.resume_ms = ack.resume_ms or RESUME_MS
         self.heard.begin(ack.epoch or "")
         self.replay.is_lossy = not self.resume_token
+        self.replay.forget_accepted()
         self.replay.audio_ms = 0
         self.replay.go_back(None)
         self._adopt(line, is_other_session=bool(former_id))
@@ -318,6 +322,7 @@ class Talk:
         """Go on with the same session on this line."""
         if message.reset or message.epoch != self.heard.epoch:
             self.heard.start_over(message.epoch)
+            self.heard.forget_from(self.id, message.next_utterance_index)
         self.heard.unacknowledged = 0
         self.replay.go_back(message.next_audio_seq)
         if message.next_audio_seq == self.replay.first_seq:

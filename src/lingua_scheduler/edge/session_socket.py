@@ -90,6 +90,10 @@ class SessionSocket:
         """Answer a message that cannot be used."""
         self.instance.metrics.invalid_messages_total.labels(socket="session", code=code).inc()
         self.send(ErrorMessage(code=code, message=problem, **more))
+        self.count_error()
+
+    def count_error(self) -> None:
+        """Count a message that was refused; too many in a row end the socket."""
         self.errors += 1
         if self.errors >= ERRORS_MAX:
             self.close(CloseCode.TOO_MANY_ERRORS, "too many invalid messages in a row")
@@ -164,7 +168,7 @@ class Opening(Waiting):
         session, token = found
         unserved = await socket.instance.reception.unserved(session.profile)
         if self.is_lost:
-            socket.instance.reception.lost(session, socket)
+            socket.instance.reception.untold(session, socket)
             return
         socket.errors = 0
         socket.wire.receiver = Talking(socket, session)
@@ -206,6 +210,9 @@ class Opening(Waiting):
 class Resuming(Opening):
     """The store is asked whether a session goes on here."""
 
+    # Who is told where to go on sends again at once all that it kept, in small chunks.
+    messages_max = 4096
+
     async def resume(self, ask: m.SessionResume) -> None:
         """Go on with a session and with what came early, or go back to the handshake."""
         socket = self._socket
@@ -233,11 +240,14 @@ class Resuming(Opening):
         try:
             grant = socket.grant = socket.door.client(ask.token or socket.bearer)
             tenant = grant.tenant if grant is not None else ""
-            return await socket.instance.reception.resume(ask, socket, tenant=tenant)
-        except SessionEnded as ended:
-            await self._tell_the_rest(ask, ended.home)
+            try:
+                return await socket.instance.reception.resume(ask, socket, tenant=tenant)
+            except SessionEnded as ended:
+                home = ended.home
+            await self._tell_the_rest(ask, home)
         except ResumeRefused as problem:
             socket.send(ResumeRejected(session_id=ask.session_id, reason=problem.reason))
+            socket.count_error()
         except InvalidToken as problem:
             socket.refuse(ErrorCode.UNAUTHORIZED, str(problem))
             socket.close(CloseCode.UNAUTHORIZED, "a valid token is needed")

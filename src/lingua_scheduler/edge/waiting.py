@@ -22,6 +22,8 @@ BYTES_MAX = 4 << 20
 class Waiting:
     """Keeps the messages of a wire until somebody may take them."""
 
+    messages_max = MESSAGES_MAX
+
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._early: list[tuple[bool, bytes]] = []
@@ -61,5 +63,5 @@ class Waiting:
     def _keep(self, *, is_text: bool, data: bytes) -> None:
         self._early.append((is_text, data))
         self._bytes += len(data)
-        if len(self._early) > MESSAGES_MAX or self._bytes > BYTES_MAX:
+        if len(self._early) > self.messages_max or self._bytes > BYTES_MAX:
             self._wire.close(CloseCode.RATE_LIMITED, "too much before the first answer")

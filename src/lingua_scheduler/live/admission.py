@@ -335,6 +335,8 @@ class Admission:
         if answer.reply in ADMITTED and job.spec.heard > self.heard[0]:
             self.heard = (job.spec.heard, job.spec.heard_ms)
         if answer.reply is Reply.FENCED:
+            if self._board.jobs.get(job.id) is job:
+                del self._board.jobs[job.id]  # it came after the session was dropped
             self._session.drop()
         elif answer.reply not in ADMITTED or await self._is_anothers(job, answer):
             await self._refused(job, answer)
@@ -352,8 +354,11 @@ class Admission:
             elif answer.reply in PASSING:
                 await board.insist(session.deliverer.trim)
                 await asyncio.sleep(AGAIN_S)
-            elif answer.reply is not Reply.FENCED or job.spec.fence == session.fence:
+            elif answer.reply is not Reply.FENCED:
                 return answer
+            elif job.spec.fence == session.fence:
+                # Another is its owner, or the store forgot that we are: the higher number counts.
+                await self.reopen()
             else:
                 # The client came back to us meanwhile: we are its owner, by a later number.
                 job.spec = spec_of_owner(job.spec, session.fence)
@@ -386,6 +391,10 @@ class Admission:
         board, spec, session = self._board, job.spec, self._session
         if board.jobs.get(job.id) is job:
             del board.jobs[job.id]
+        if session.lapsed:
+            # Nobody waits for its outcome, and nobody would ever take it out of the outbox.
+            self.settled(spec.index, "failed", answer.reply.name, spec.lane)
+            return
         session.teller.not_taken(job, answer)
         fence = session.fence
         answered, work = await board.insist(
@@ -395,10 +404,10 @@ class Admission:
             )
         )  # fmt: skip
         board.perform(work)
-        if answered.reply is Reply.FENCED and fence == session.fence:
-            session.drop()
-        elif answered.reply is Reply.FENCED:
-            await self._refused(job, answer)  # the client came back to us meanwhile
+        if answered.reply is Reply.FENCED:
+            if fence == session.fence:
+                await self.reopen()  # another is the owner, or the store forgot that we are
+            await self._refused(job, answer)
         elif answered.reply is not Reply.SETTLED:
             self.settled(spec.index, "failed", answered.reply.name, spec.lane)
 

@@ -21,7 +21,7 @@ from lingua_scheduler.state.reply import UNPLACEABLE, Reply
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from lingua_scheduler.between.letters import Letter
+    from lingua_scheduler.between.letters import Letter, Resend
     from lingua_scheduler.between.post import Post
     from lingua_scheduler.jobs.dispatcher import Delivery, Dispatcher, Work
     from lingua_scheduler.live.clock import Clock
@@ -217,7 +217,8 @@ class JobBoard:
     def push(self, placement: Placement) -> None:
         """Send a placed job to its node: over its socket, or by way of its instance."""
         job = self.jobs.get(placement.job)
-        is_here = placement.node in self.nodes or placement.instance == self.instance
+        # As the store says: a socket here may be one that its node has left without a word.
+        is_here = placement.instance == self.instance
         if job is None:
             if is_here:
                 self.tasks.start(self.workshop.fetch_and_push(placement))
@@ -250,9 +251,7 @@ class JobBoard:
 
     async def _push_again(self, job: LiveJob, attempt: int, node: str) -> None:
         """Push what the store placed in an answer that never came."""
-        instance = self.instance
-        if node not in self.nodes:
-            instance = await self.insist(lambda: self.host_of(node))
+        instance = await self.insist(lambda: self.host_of(node))
         self.push(
             Placement(
                 job.id, attempt, node, self.cells.of_node(node).name, instance,
@@ -297,6 +296,16 @@ class JobBoard:
         _, work = await self.insist(
             lambda: self.dispatcher.failover(
                 home, placement.job, placement.attempt, node=placement.node, reason=reason
+            )
+        )
+        self.perform(work)
+
+    async def audio_lost(self, asked: Resend) -> None:
+        """Nobody has the audio of a job any more, so that no node can do it."""
+        home = self.cells.named(asked.home)
+        _, work = await self.insist(
+            lambda: self.dispatcher.settle(
+                home, asked.job, asked.attempt, asked.node, kind="failed", reason="audio_lost"
             )
         )
         self.perform(work)

@@ -404,6 +404,10 @@ class Hall:
             await self._leave_doubtful(name)
         await self._keeper.refresh()
 
+    async def verify(self) -> None:
+        """The store may have lost what it confirmed last: rooms may be what they were before."""
+        await self._keeper.verify()
+
     async def sweep(self, code: str) -> None:
         """A room's timer rang."""
         await self._keeper.sweep(code)

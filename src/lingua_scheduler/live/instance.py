@@ -8,6 +8,7 @@ by trying again; none of them ends before the instance does.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lingua_scheduler.between.post import Post
@@ -24,7 +25,7 @@ from lingua_scheduler.live.neighbours import Neighbours
 from lingua_scheduler.live.pairing import Pairing
 from lingua_scheduler.live.reception import Reception
 from lingua_scheduler.live.registry import NodeRegistry
-from lingua_scheduler.live.tasks import Tasks
+from lingua_scheduler.live.tasks import Tasks, all_of
 from lingua_scheduler.live.workshop import Workshop
 from lingua_scheduler.messages.codes import CloseCode
 from lingua_scheduler.messages.to_client import GoAway
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.config import Settings
     from lingua_scheduler.live.session import LiveSession
     from lingua_scheduler.logs import EventLog
+    from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.script import Connection
 
 FLEET_EVERY_S = 1.0
@@ -50,6 +52,8 @@ VERIFY_EVERY_S = 0.25
 ACKNOWLEDGE_EVERY_S = 1.0
 # How long a client that was told to go elsewhere has for it, before it is finished here.
 GO_ELSEWHERE_MS = 5000
+# How long the last letters and the nodes that are left may keep an instance from its end.
+LAST_STEPS_S = 1.0
 # Sessions renewed by one call.
 RENEWED_AT_ONCE = 500
 
@@ -187,42 +191,45 @@ class Instance:
     async def _verify_all(self) -> None:
         for node in list(self.board.nodes.values()):
             self.tasks.start(self.registry.enter_again(node))
-        for session in list(self.board.sessions.values()):
-            if not session.lapsed:
-                await session.verify()
+        # First of all whose the sessions are: clients may have gone elsewhere while we were away.
+        await self._renew()
+        ours = [session for session in self.board.sessions.values() if not session.lapsed]
+        await all_of(session.verify() for session in ours)
+        await self.hall.verify()
 
     async def _sweep(self) -> None:
-        for cell in self.cells.all:
-            self.board.perform(await self.sweeper.sweep(cell))
+        await all_of(self._sweep_cell(cell) for cell in self.cells.all)
         # Said here and not by every loop: not all of them asked the store.
         self._store_is(seen=True)
+
+    async def _sweep_cell(self, cell: Cell) -> None:
+        self.board.perform(await self.sweeper.sweep(cell))
 
     async def _renew(self) -> None:
         """Keep the leases of our sessions; those that are not ours any more are looked at."""
         groups: dict[tuple[str, int], list[str]] = {}
         for session in self.board.sessions.values():
             groups.setdefault((session.home.name, session.lease_ms), []).append(session.id)
-        for (name, lease_ms), ids in groups.items():
-            for at in range(0, len(ids), RENEWED_AT_ONCE):
-                some = ids[at : at + RENEWED_AT_ONCE]
-                lost = await self.store.session_renew(
-                    self.cells.named(name), self.id, some, lease_ms
-                )
-                for session_id in lost:
-                    found = self.board.sessions.get(session_id)
-                    if found is not None and not found.lapsed:
-                        await found.admission.reopen()
+        await all_of(
+            self._renew_some(self.cells.named(name), ids[at : at + RENEWED_AT_ONCE], lease_ms)
+            for (name, lease_ms), ids in groups.items()
+            for at in range(0, len(ids), RENEWED_AT_ONCE)
+        )
+
+    async def _renew_some(self, cell: Cell, ids: list[str], lease_ms: int) -> None:
+        for session_id in await self.store.session_renew(cell, self.id, ids, lease_ms):
+            found = self.board.sessions.get(session_id)
+            if found is not None and not found.lapsed:
+                await found.admission.reopen()
 
     async def _look_at_fleet(self) -> None:
         await self.fleet.refresh()
         self.metrics.queue_depth.set(self.fleet.waiting)
 
     async def _mark(self) -> None:
-        await self.workshop.mark_lasting()
         now = self.clock.now_ms()
-        for session in list(self.board.sessions.values()):
-            if session.deliverer.is_overdue(now):
-                await session.recover()
+        overdue = [s for s in self.board.sessions.values() if s.deliverer.is_overdue(now)]
+        await all_of((self.workshop.mark_lasting(), *(s.recover() for s in overdue)))
 
     async def _acknowledge(self) -> None:
         for session in list(self.board.sessions.values()):
@@ -260,9 +267,19 @@ class Instance:
         )
         for session in sessions:
             self._close_outlet(session)
-        for node in list(self.board.nodes.values()):
-            node.outlet.close(CloseCode.GOING_AWAY, "the instance stops")
+        await self._let_nodes_go()
         return all(done)
+
+    async def _let_nodes_go(self) -> None:
+        """Close the nodes that are left; what they hold is with others before this ends."""
+        nodes = list(self.board.nodes.values())
+        for node in nodes:
+            node.is_sent_away = True
+            node.outlet.close(CloseCode.GOING_AWAY, "the instance stops")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_STEPS_S):
+                await asyncio.gather(*(self.registry.gone(node) for node in nodes))
+        await self.tasks.rest(LAST_STEPS_S)
 
     async def _send_nodes_away(self, limit_ms: int) -> bool:
         try:

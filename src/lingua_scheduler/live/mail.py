@@ -112,13 +112,15 @@ class Mail:
         return self._board.jobs.get(letter.job)
 
     def _resend(self, letter: Resend) -> None:
-        job = self._job_of(letter)
-        if job is not None:
-            push = Push(
-                letter.job, letter.attempt, letter.node, letter.home,
-                body=job.body(), audio=job.audio,
-            )  # fmt: skip
-            self._board.write(letter.host, push)
+        board, job = self._board, self._job_of(letter)
+        if job is None:
+            board.tasks.start(board.audio_lost(letter))
+            return
+        push = Push(
+            letter.job, letter.attempt, letter.node, letter.home,
+            body=job.body(), audio=job.audio,
+        )  # fmt: skip
+        board.write(letter.host, push)
 
     def _progress(self, letter: Progress) -> None:
         job = self._job_of(letter)

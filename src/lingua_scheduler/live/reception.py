@@ -75,6 +75,8 @@ class Back(NamedTuple):
     session: LiveSession
     message: SessionResumed
     after_seq: int
+    # Its number as the owner: if the client came back once more meanwhile, that one counts.
+    fence: int
 
 
 class Reception:
@@ -92,6 +94,8 @@ class Reception:
         self._tenants = {tenant.id: tenant for tenant in settings.tenants}
         self._rules = rules_of(settings)
         self._fleet_seen_ms = 0.0
+        # Sessions that came from elsewhere and whose room is not known here yet.
+        self._entering: dict[str, asyncio.Event] = {}
         board.on_dropped = self._dropped
         check_detector(settings.segmentation.voice_detector)
 
@@ -178,7 +182,9 @@ class Reception:
         here = board.sessions.get(ask.session_id)
         is_ours = here is not None and found.previous_owner == board.instance
         if here is not None and is_ours and not here.lapsed:
-            session = self._go_on_here(here, found)
+            session = self._go_on_here(here, found, outlet)
+            if (placed := self._entering.get(session.id)) is not None:
+                await placed.wait()  # a former try of its client still sees to its room
         else:
             session = self._take_over(ask, found, outlet, Opened(
                 ask.session_id, home, found.epoch, tenant, "", found.fence, claim.token,
@@ -193,19 +199,31 @@ class Reception:
             next_audio_seq=next_seq, audio_ms=at_ms,
             next_utterance_index=session.admission.next_index, reset=is_reset,
         )  # fmt: skip
-        return Back(session, message, 0 if is_reset else ask.last_seq)
+        return Back(session, message, 0 if is_reset else ask.last_seq, found.fence)
 
     async def _enter_room(self, session: LiveSession) -> None:
         """Its room is known here before its outcomes come; so is who reads them as spoken."""
-        await self._hall.take_over(session)
+        placed = self._entering[session.id] = asyncio.Event()
+        try:
+            await self._hall.take_over(session)
+        finally:
+            placed.set()
+            if self._entering.get(session.id) is placed:
+                del self._entering[session.id]
         readers = self._hall.readers_of(session)
         if readers:
-            for index, lanes in sorted(session.admission.open.items()):
-                session.deliverer.transcripts.expect(index, lanes, readers)
+            transcripts, admission = session.deliverer.transcripts, session.admission
+            transcripts.go_on(readers, admission.next_index)
+            for index, lanes in sorted(admission.open.items()):
+                transcripts.expect(index, lanes, readers)
 
-    def _go_on_here(self, session: LiveSession, found: Resumed) -> LiveSession:
+    def _go_on_here(self, session: LiveSession, found: Resumed, outlet: Outlet) -> LiveSession:
         """The session was here all the time: only its socket is another."""
+        if session.about is not None:
+            outlet.wants_events = session.about.wants_events
         session.fence = found.fence
+        # Whoever gave it up, or was asked to close it by the former socket, leaves it now.
+        session.closing = False
         session.stop_awaiting()
         if session.outlet is not None:
             session.outlet.close(CloseCode.REPLACED, "the client came back on another socket")
@@ -237,8 +255,9 @@ class Reception:
 
     async def attach(self, back: Back, outlet: Outlet) -> bool:
         """Tell a client that it is back and what it missed; False: it must come back once more."""
-        session = back.session
-        fence = session.fence
+        session, fence = back.session, back.fence
+        if session.lapsed or session.fence != fence:
+            return False
         outlet.send(back.message)
         is_whole = await session.deliverer.replay(back.after_seq, outlet.send)
         if not is_whole or session.lapsed or session.fence != fence:
@@ -283,6 +302,12 @@ class Reception:
             session.stop_awaiting()
             session.await_return(self._settings.sessions.resume_ms, self._gave_up)
 
+    def untold(self, session: LiveSession, outlet: Outlet) -> None:
+        """A client went away before it was given its token: it cannot come back."""
+        if session.outlet is outlet:
+            session.detach()
+            self._gave_up(session)
+
     def lost(self, session: LiveSession, outlet: Outlet) -> None:
         """A client's socket is gone: it may come back, else what it said is finished."""
         if session.outlet is not outlet:
@@ -306,7 +331,7 @@ class Reception:
 
     async def end(self, session: LiveSession, reason: str) -> Coverage:
         """Finish what was said, then close the session in the store; returns what became of it."""
-        board = self._board
+        board, fence = self._board, session.fence
         session.closing = True
         session.stop_awaiting()
         session.end_speech()
@@ -314,6 +339,8 @@ class Reception:
         longest = jobs.pending_ms + jobs.attempts_max * jobs.attempt_ms + CLOSE_GRACE_MS
         self._hall.leave(session)
         await session.until_settled(longest)
+        if session.fence != fence and not session.lapsed:
+            return session.ledger.summary()  # its client came back
         is_ours = not session.lapsed
         session.lapsed = True
         while is_ours:

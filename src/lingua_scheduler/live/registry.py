@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -34,6 +35,8 @@ BEAT_EVERY_MS = 2000
 GONE_RETRY_S = 0.25
 # How long a node that was sent elsewhere has to register there.
 COME_BACK_MS = 3000
+# How long the end of an instance waits for a store that is away.
+UNDO_S = 2.0
 
 
 class NodeRefused(Exception):
@@ -77,7 +80,8 @@ class NodeRegistry:
         if self._settings.nodes.require_gpu and not gpus:
             raise NodeRefused(ErrorCode.NO_GPU_AVAILABLE, "this deployment takes nodes with a GPU")
 
-    async def _enter(self, node: LiveNode, *, again: bool = False, is_told: bool = True) -> None:
+    async def _enter(self, node: LiveNode, *, again: bool = False, is_told: bool = True) -> bool:
+        """Tell the store of a node; False if another socket of it has its place."""
         board = self._board
         can = capability(declared(node.said, tenant=node.tenant)).packed()
         about = NodeAbout(
@@ -92,7 +96,7 @@ class NodeRegistry:
         if answer.reply is Reply.FENCED:
             # It has another socket, or the store has forgotten this one: it finds its place anew.
             node.outlet.close(CloseCode.GOING_AWAY, "the node is registered on another socket")
-            return
+            return False
         former = board.nodes.get(node.id)
         board.nodes[node.id] = node
         if former is not None and former is not node:
@@ -110,6 +114,7 @@ class NodeRegistry:
         work.push.extend(answer.placed)
         board.perform(work)
         board.workshop.take_back(node, answer.held)
+        return True
 
     async def beat(self, node: LiveNode, beat: NodeHeartbeat) -> None:
         """Take a heartbeat: health, load, abilities, and what the node believes it runs."""
@@ -128,12 +133,12 @@ class NodeRegistry:
                 good=said.is_fit, acks=node.acks, jobs=jobs, running=usage.running_jobs,
                 over=over_threshold(load, self._settings.nodes.resource_percent_max),
             ),
-            can,
+            can, conn=node.conn,
         )  # fmt: skip
         node.said, node.last_beat = said, beat
         if answer.reply is Reply.NO_NODE:
-            await self._enter(node, again=True)
-            await self._beat_again(node)
+            if await self._enter(node, again=True):
+                await self._beat_again(node)
             return
         if answer.reply is Reply.FENCED:
             node.outlet.close(CloseCode.REPLACED, "a newer process of this node took over")
@@ -160,8 +165,8 @@ class NodeRegistry:
 
     async def enter_again(self, node: LiveNode) -> None:
         """The store may have forgotten the node: it registers as it stands."""
-        await self._board.insist(lambda: self._enter(node, again=True, is_told=False))
-        if node.last_beat is not None and self._board.nodes.get(node.id) is node:
+        is_in = await self._board.insist(lambda: self._enter(node, again=True, is_told=False))
+        if is_in and node.last_beat is not None and self._board.nodes.get(node.id) is node:
             await self._board.insist(lambda: self._beat_again(node))
 
     async def _beat_again(self, node: LiveNode) -> None:
@@ -178,25 +183,41 @@ class NodeRegistry:
         """
         board = self._board
         cell = board.cells.of_node(node.id)
-        undo = False
         if node.is_old:
-            undo = not await board.insist(lambda: board.store.node_drains(cell, node.id))
-            await board.insist(lambda: board.store.node_drain(cell, node.id, drain=True))
-            while board.workshop.holds_for(node):  # noqa: ASYNC110 ends by many ways
-                await asyncio.sleep(GONE_RETRY_S / 5)
+            await self._finish_old(node)
         node.is_sent_away = True
         keep_ms = 0 if node.is_old else COME_BACK_MS
         answer = await board.insist(
             lambda: board.store.node_offline(cell, node.id, node.conn, keep_ms=keep_ms)
         )
-        if undo:
-            # It has no boot id to tell where it comes back from where it never left.
-            await board.insist(lambda: board.store.node_drain(cell, node.id, drain=False))
         if board.nodes.get(node.id) is node:
             del board.nodes[node.id]
         board.perform(await board.dispatcher.move_leases(node.id, answer.lost, "node_lost"))
         board.workshop.let_go(node)
         node.outlet.close(CloseCode.GOING_AWAY, "the instance stops")
+
+    async def _finish_old(self, node: LiveNode) -> None:
+        """Wait until a node of the older protocol has nothing left; it gets nothing new."""
+        board = self._board
+        cell = board.cells.of_node(node.id)
+        was_drained = await board.insist(lambda: board.store.node_drains(cell, node.id))
+        await board.insist(lambda: board.store.node_drain(cell, node.id, drain=True))
+        try:
+            while board.workshop.holds_for(node):  # noqa: ASYNC110 ends by many ways
+                await asyncio.sleep(GONE_RETRY_S / 5)
+        finally:
+            # Also when the time for all this is over; not for ever, should the store be away.
+            if not was_drained:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(UNDO_S):
+                        await board.insist(lambda: self._undo_drain(node))
+
+    async def _undo_drain(self, node: LiveNode) -> None:
+        """Let a node flow that is not to get anything here: where it registers next."""
+        store, cell = self._board.store, self._board.cells.of_node(node.id)
+        await store.node_offline(cell, node.id, node.conn)
+        # It has no boot id to tell where it comes back from where it never left.
+        await store.node_drain(cell, node.id, drain=False)
 
     async def gone(self, node: LiveNode) -> None:
         """A node's socket is lost: what it held goes elsewhere, at once."""

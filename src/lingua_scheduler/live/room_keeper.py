@@ -12,6 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lingua_scheduler.between.letters import RoomChanged
+from lingua_scheduler.live.tasks import all_of
 from lingua_scheduler.messages.to_client import RoomExpired, RoomMembers
 from lingua_scheduler.session.rooms import Member, Room, Rooms
 from lingua_scheduler.state.reply import Reply
@@ -129,8 +130,13 @@ class RoomKeeper:
 
     async def refresh(self) -> None:
         """Look at all rooms again: letters about them may have been lost."""
+        await all_of(self.reread(code) for code in self.rooms.codes())
+
+    async def verify(self) -> None:
+        """Look at all rooms again: any version of them may be the latest now."""
         for code in self.rooms.codes():
-            await self.reread(code)
+            self.rooms.doubt(code)
+        await self.refresh()
 
     async def _seen(self, room: Room) -> None:
         before = self.rooms.at(room.code)

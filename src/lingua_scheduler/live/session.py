@@ -259,14 +259,15 @@ class LiveSession:
         """Take one chunk of speech."""
         if self._is_pcm16 and len(data) % 2:
             raise InvalidMessage("a chunk of pcm16 has two bytes per sample, got an odd number")
+        if self.moves:
+            return  # its number is not taken either: it must not be acknowledged as silence
         if seq is not None and not self._in_sequence(seq):
             return
         metrics = self._metrics
         metrics.audio_chunks_total.inc()
         metrics.audio_bytes_total.inc(len(data))
         if self._board.draining:
-            if not self.moves:
-                self._refuse_audio(data, "shutdown")
+            self._refuse_audio(data, "shutdown")
             return
         if self.admission.paused and data and not self.admission.has_room():
             self._refuse_audio(data, "backpressure")

@@ -7,10 +7,16 @@ owner, which logs and counts it; the others go on, for one session's trouble is 
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from lingua_scheduler.errors import StoreUnavailable
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
+
+# Steps that `all_of` takes at the same time.
+AT_ONCE = 64
 
 
 class Tasks:
@@ -35,6 +41,11 @@ class Tasks:
         self._running.add(task)
         task.add_done_callback(self._done)
 
+    async def rest(self, limit_s: float) -> None:
+        """Give what runs now some time to end by itself."""
+        if self._running:
+            await asyncio.wait(list(self._running), timeout=limit_s)
+
     async def end(self) -> None:
         """Cancel what still runs and wait for it."""
         self._ending = True
@@ -47,3 +58,20 @@ class Tasks:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_error(error)
+
+
+async def all_of(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Take all steps, though some meet a part of the store that is away; that is raised at the end.
+
+    What lives in other parts of it must not wait.
+    """
+    away: StoreUnavailable | None = None
+    rest = iter(steps)
+    while some := list(islice(rest, AT_ONCE)):
+        for result in await asyncio.gather(*some, return_exceptions=True):
+            if isinstance(result, StoreUnavailable):
+                away = result
+            elif result is not None:
+                raise result
+    if away is not None:
+        raise away

@@ -32,6 +32,12 @@ class Transcripts:
         # Utterance -> languages still to come, and who reads it.
         self._open: dict[int, tuple[int, tuple[str, ...]]] = {}
         self._messages: dict[int, TranslationResult | MissingResult] = {}
+        # Who reads what was said under a former owner, which is all below an index.
+        self._former: tuple[tuple[str, ...], int] = ((), 0)
+
+    def go_on(self, readers: tuple[str, ...], below: int) -> None:
+        """Take up where another instance was: what is released now it may not have passed on."""
+        self._former = (readers, below)
 
     def expect(
         self, index: int, lanes: int, readers: tuple[str, ...], holes: Collection[int] = ()
@@ -52,6 +58,10 @@ class Transcripts:
         """One language of an utterance is done."""
         waiting = self._open.get(outcome.utterance) or self._fill_hole(outcome.utterance)
         if waiting is None:
+            readers, below = self._former
+            if outcome.utterance < below and isinstance(message, TranslationResult):
+                # Once, and not after a later one: the store knows what each has read.
+                self._hall.send_to(readers, as_spoken(message), origin_of(message))
             return
         lanes, readers = waiting
         self._open[outcome.utterance] = (lanes - 1, readers)

@@ -17,6 +17,7 @@ from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.live.job import LiveJob, decode_body
 from lingua_scheduler.live.outcome import encode_result, stored, verdict_of
 from lingua_scheduler.live.remote import RemoteSession
+from lingua_scheduler.live.tasks import all_of
 from lingua_scheduler.messages.shared import NetworkTimings
 from lingua_scheduler.state.records import Placement
 from lingua_scheduler.state.reply import Reply
@@ -113,7 +114,7 @@ class Workshop:
             return  # it has gone on, or has ended
         audio = letter.audio if letter is not None and has_audio else found.audio
         if not audio:
-            self._ask_for_audio(placement, found)
+            await self._ask_for_audio(placement, found)
             return
         await self._push_here(self._adopt(placement, found, audio), placement)
 
@@ -137,11 +138,16 @@ class Workshop:
         job.pushed_at_ms, job.marks.cut, job.marks.push = int(now), now, now
         return job
 
-    def _ask_for_audio(self, placement: Placement, found: Fetched) -> None:
+    async def _ask_for_audio(self, placement: Placement, found: Fetched) -> None:
         """The store does not keep the audio: the session's owner has it, if it lives."""
+        board = self._board
         job, attempt, node = placement[:3]
-        host = self._board.instance
-        self._board.write(found.owner, Resend(job, attempt, node, placement.home, host))
+        letter = Resend(job, attempt, node, placement.home, board.instance)
+        is_asked = False
+        if found.owner and found.owner != board.instance:
+            is_asked = await board.insist(lambda: board.post.send(found.owner, letter))
+        if not is_asked:
+            await board.audio_lost(letter)
 
     def take_back(self, node: LiveNode, leases: tuple[Lease, ...]) -> None:
         """A node came back with its jobs, from another instance or after a lost socket."""
@@ -319,20 +325,20 @@ class Workshop:
     async def mark_lasting(self) -> None:
         """Tell the store of jobs that last: acknowledged ones get their whole attempt's time."""
         limit = self._clock.now_ms() - MARK_AFTER_MS
-        for job in list(self.held.values()):
-            if not job.node or job.pushed_at_ms > limit or job.marks.settled:
-                continue
-            state = "DISPATCHED"
-            if job.marks.accepted >= job.marks.push:
-                state = "RUNNING" if job.state == "processing" else "ACCEPTED"
-            if job.marked == state:
-                continue
-            attempt, node = job.attempt, job.node
-            reply = await self._store.job_mark(job.home, job.id, attempt, node, state)
-            if reply in FREED_NAMES:
-                self.forget(job.id, node)
-            elif job.attempt == attempt:
-                job.marked = state
+        lasting = [job for job in self.held.values() if job.node and job.pushed_at_ms <= limit]
+        await all_of(
+            self._mark(job, state)
+            for job in lasting
+            if not job.marks.settled and (state := _state_of(job)) != job.marked
+        )
+
+    async def _mark(self, job: LiveJob, state: str) -> None:
+        attempt, node = job.attempt, job.node
+        reply = await self._store.job_mark(job.home, job.id, attempt, node, state)
+        if reply in FREED_NAMES:
+            self.forget(job.id, node)
+        elif job.attempt == attempt:
+            job.marked = state
 
     def _network_of(self, job: LiveJob, result: JobResult) -> NetworkTimings | None:
         wall = self._clock.wall_ms()
@@ -345,6 +351,12 @@ class Workshop:
             scheduler_to_node_ms=max(0, round(job.marks.push - job.marks.cut)),
             node_to_scheduler_ms=span(result.node_completed_at_ms, wall),
         )
+
+
+def _state_of(job: LiveJob) -> str:
+    if job.marks.accepted < job.marks.push:
+        return "DISPATCHED"
+    return "RUNNING" if job.state == "processing" else "ACCEPTED"
 
 
 def _status_of(reply: Reply) -> str:

@@ -197,7 +197,7 @@ class SessionCloseAck(ToClient, frozen=True, kw_only=True, tag="session_close_ac
 
 
 class GoAway(ToClient, frozen=True, kw_only=True, tag="go_away"):
-    """The instance stops: finish and reconnect."""
+    """The instance stops: connect elsewhere, and resume there."""
 
     reason: str
     reconnect_after_ms: int

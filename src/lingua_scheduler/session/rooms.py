@@ -9,7 +9,7 @@ date.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lingua_scheduler.errors import InvalidInput
 from lingua_scheduler.languages import base_of, language
@@ -176,6 +176,10 @@ class Rooms:
             return False
         self._rooms[room.code] = room
         return True
+
+    def doubt(self, code: str) -> None:
+        """The store may have gone back: whatever version is seen next is the latest."""
+        self._rooms[code] = replace(self._rooms[code], version=0)
 
     def end(self, code: str) -> tuple[str, ...]:
         """Forget a room; returns our sessions that were in it."""

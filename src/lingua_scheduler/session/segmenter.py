@@ -199,8 +199,8 @@ class Segmenter:
 
     @property
     def settled_ms(self) -> int:
-        """Return the length of the audio that was cut or let pass."""
-        return self._format.duration_ms(self._settled_bytes)
+        """Return where the chunk after `settled_seq` begins."""
+        return self._format.duration_ms(self._settled_bytes - self._lead.dropped_bytes)
 
     def go_on(self, next_seq: int | None, at_ms: int) -> None:
         """Begin in the middle of a session: at this chunk and this place in its audio."""

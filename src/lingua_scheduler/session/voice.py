@@ -107,7 +107,7 @@ class Waiting(NamedTuple):
 class Preroll:
     """The latest unvoiced chunks, at most so many bytes: a word begins before it is loud."""
 
-    __slots__ = ("_chunks", "_keep_bytes", "size")
+    __slots__ = ("_chunks", "_keep_bytes", "dropped_bytes", "size")
 
     def __init__(self, keep_bytes: int) -> None:
         self._keep_bytes = keep_bytes
@@ -115,6 +115,8 @@ class Preroll:
         self._chunks: list[Waiting] = []
         # Their bytes.
         self.size = 0
+        # How much of the oldest one's beginning is gone.
+        self.dropped_bytes = 0
 
     def add(self, chunk: Waiting) -> int:
         """Take one more chunk and return how many of the oldest bytes had to go for it."""
@@ -133,12 +135,12 @@ class Preroll:
 
     def take(self) -> list[Waiting]:
         """Give out all chunks."""
-        taken, self._chunks, self.size = self._chunks, [], 0
+        taken, self._chunks, self.size, self.dropped_bytes = self._chunks, [], 0, 0
         return taken
 
     def clear(self) -> int:
         """Forget all chunks and return how many bytes they had."""
-        dropped, self.size = self.size, 0
+        dropped, self.size, self.dropped_bytes = self.size, 0, 0
         self._chunks.clear()
         return dropped
 
@@ -147,6 +149,8 @@ class Preroll:
             oldest = self._chunks[0]
             if len(oldest.data) > count:
                 self._chunks[0] = oldest._replace(data=oldest.data[count:])
+                self.dropped_bytes += count
                 return
             count -= len(oldest.data)
+            self.dropped_bytes = 0
             del self._chunks[0]

@@ -317,10 +317,12 @@ class Store:
         )  # fmt: skip
 
     async def node_beat(
-        self, cell: Cell, node: str, boot: str, beat: Beat, can: bytes = b""
+        self, cell: Cell, node: str, boot: str, beat: Beat, can: bytes = b"", *, conn: str = ""
     ) -> NodeReply:
         """A node is alive, and this is how it is; `can` only when its abilities changed."""
-        raw = await self._run("node_beat", cell, self._fleet_policy, node, boot, pack(beat), can)
+        raw = await self._run(
+            "node_beat", cell, self._fleet_policy, node, boot, pack(beat), can, conn
+        )
         if raw[0] != Reply.OK:
             return NodeReply(Reply(raw[0]))
         _, status, pool, lost, unknown, placed = raw

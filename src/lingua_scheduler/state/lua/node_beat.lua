@@ -1,10 +1,11 @@
 -- A heartbeat: health, load, changed abilities; both sides' view of running jobs is compared.
 -- KEYS: due
--- ARGV: now_ms, policy, node, boot, beat (msgpack map: good, over, acks, running, jobs), capability
+-- ARGV: now_ms, policy, node, boot, beat (msgpack map: good, over, acks, running, jobs), capability,
+--   conn (the socket it came on; '' = whichever)
 --   running: number of jobs it runs; jobs: their `job|attempt` if the node lists them
 --   capability: the msgpack map if it changed, else ''
 -- Returns: {OK, status, pool, [lease the node does not run ...], [job it should not run ...],
---   [placement ...]} | {NO_NODE} | {FENCED}
+--   [placement ...]} | {NO_NODE} also if another socket of it took its place and is gone | {FENCED}
 -- Writes: node, pool, pools, demands, due
 -- Cost: O(log n + leases)
 --- @include "includes/cell"
@@ -15,9 +16,13 @@
 local policy, node, boot = cmsgpack.unpack(ARGV[2]), ARGV[3], ARGV[4]
 local beat, key = cmsgpack.unpack(ARGV[5]), BASE .. 'node:' .. ARGV[3]
 local known = redis.call('HMGET', key, 'boot', 'status', 'pool', 'good', 'bad', 'missing',
-  'registered_at', 'silence_ms', 'acks', 'orphans', 'drain')
+  'registered_at', 'silence_ms', 'acks', 'orphans', 'drain', 'conn')
 if not known[1] then return { Reply.NO_NODE } end
 if known[1] ~= boot then return { Reply.FENCED } end
+-- Else it would get work by way of the instance that had the other one.
+if ARGV[7] ~= '' and known[2] == 'offline' and known[12] ~= ARGV[7] then
+  return { Reply.NO_NODE }
+end
 
 local status, good, bad = known[2], tonumber(known[4]), known[5] .. (beat.good and '0' or '1')
 bad = string.sub(bad, -policy.bad_beats_window)
