@@ -338,6 +338,40 @@ def test_a_cell_that_is_away_takes_no_other_cell_with_it() -> None:
     )  # fmt: skip
 
 
+def test_what_can_be_reached_is_verified_once_though_a_cell_is_away() -> None:
+    async def scenario(company: Company) -> None:
+        member = company["A"]
+        instance = member.server.instance
+        name = next(
+            n for n in map("node-{}".format, range(100)) if instance.cells.of_node(n).name == "c1"
+        )
+        node = await member.node(name)
+        homes: dict[str, Any] = {}
+        while len(homes) < 2:
+            found = await member.client()
+            homes[instance.board.sessions[found.id].home.name] = found
+        await homes["c1"].utter(0)
+        job = await node.job()
+        away(member, instance.cells.all[0])
+        connection, calls = instance._connection, []
+        send = connection._send
+
+        def count(call: Call) -> None:
+            calls.append(call.script.name if call.script is not None else "")
+            send(call)
+
+        connection._send = count
+        connection._advance()
+        await until(lambda: "node_register" in calls, "it is verified")
+        await asyncio.sleep(1.5)
+        assert calls.count("node_register") == 1
+        assert calls.count("job_submit") == 1
+        await node.answer(job)
+        await homes["c1"].result(0)
+
+    play(scenario, "A", cells=2, **PATIENT)
+
+
 # Rooms
 
 

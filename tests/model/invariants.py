@@ -100,7 +100,7 @@ def check_leases(name: str, state: dict, states: States, now: int) -> None:
 def check_jobs(state: dict, policy: FleetPolicy, twin: CellTwin) -> None:
     for job_id, job in state["jobs"].items():
         # I10: attempts are numbered from 1 and bounded.
-        assert 0 <= job["attempt"] <= policy.attempts_max
+        assert 0 <= job["attempt"] <= policy.attempts_max + twin.jobs[job_id].spared
         # I16, I33: what lives has a timer that will end or move it.
         assert (f"j|{job_id}" in state["due"]) == (job["state"] not in ENDED)
         if job["state"] not in ENDED and not job["node"]:

@@ -466,7 +466,10 @@ class Machine(Owners, RuleBasedStateMachine):
         return self.same((answer.reply.name,), expected)
 
     @precondition(lambda self: self.requests)
-    @rule(which=pick, off=seldom, reason=st.sampled_from(("node_error", "deadline")), park=chance)
+    @rule(
+        which=pick, off=seldom, park=chance,
+        reason=st.sampled_from(("node_error", "deadline", "NODE_OVERLOADED")),
+    )  # fmt: skip
     def take_away(self, which, off, reason, park) -> None:
         cell, twin, job = self.some_job(which)
         machine = twin.jobs[job].job

@@ -133,6 +133,11 @@ class Session:
         self.seq, self.trimmed = len(self.outbox), 0
 
 
+# What a node refuses it has not begun; as in job_failover.lua.
+UNBEGUN = ("push_failed", "NODE_OVERLOADED", "NODE_UNAVAILABLE")
+SPARED_MAX = 4
+
+
 @dataclass
 class Tracked:
     """A job with what the store keeps beside the machine."""
@@ -141,6 +146,8 @@ class Tracked:
     spec: JobSpec
     seq: int = 0
     history: list[str] = field(default_factory=list)
+    # Attempts that were refused before they were begun.
+    spared: int = 0
 
 
 class CellTwin:
@@ -508,7 +515,9 @@ class CellTwin:
         freed: list = []
         local = self.unhold(job, freed)
         left = machine.node
-        if held and attempt >= self.policy.attempts_max:
+        if held and reason in UNBEGUN and tracked.spared < SPARED_MAX:
+            tracked.spared += 1
+        if held and attempt - tracked.spared >= self.policy.attempts_max:
             self.finish(job, "failed", reason, released)
             answer: tuple = ("SETTLED", released)
         elif not held and job in self.pending:

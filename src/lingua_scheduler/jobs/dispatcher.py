@@ -200,7 +200,7 @@ class Dispatcher:
             attempt = moved.placement.attempt - 1
         elif attempt < 0:
             waiting = moved.waiting
-            attempt = waiting.attempt if waiting is not None else self._policy.attempts_max
+            attempt = waiting.attempt if waiting is not None else moved.attempt
         return Cancelled(job, attempt, self._cells.of_node(moved.left_node).name, moved.left_node)
 
     async def node_lost(self, node: str, conn: str) -> tuple[NodeReply, Work]:
@@ -214,17 +214,20 @@ class Dispatcher:
 
         With `keep_ms` they have so long to come back with their jobs.
         """
-        work = Work()
-        for cell in self._cells.all:
-            after = ""
-            while rows := await self._store.cell_nodes(cell, after):
-                for row in rows:
-                    if row.instance == instance and row.status != "offline":
-                        answer = await self._store.node_offline(
-                            cell, row.node, instance=instance, keep_ms=keep_ms
-                        )
-                        work.merge(await self.move_leases(row.node, answer.lost, "node_lost"))
-                after = rows[-1].node
+        return await gather_work(
+            self._instance_lost_in(cell, instance, keep_ms) for cell in self._cells.all
+        )
+
+    async def _instance_lost_in(self, cell: Cell, instance: str, keep_ms: int) -> Work:
+        work, after = Work(), ""
+        while rows := await self._store.cell_nodes(cell, after):
+            for row in rows:
+                if row.instance == instance and row.status != "offline":
+                    answer = await self._store.node_offline(
+                        cell, row.node, instance=instance, keep_ms=keep_ms
+                    )
+                    work.merge(await self.move_leases(row.node, answer.lost, "node_lost"))
+            after = rows[-1].node
         return work
 
     async def move_leases(self, node: str, leases: Sequence[Lease], reason: str) -> Work:

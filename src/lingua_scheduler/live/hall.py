@@ -17,6 +17,7 @@ from lingua_scheduler.live.hearing import Heard, Hearing
 from lingua_scheduler.live.profile import Target
 from lingua_scheduler.live.room_desk import RoomDesk
 from lingua_scheduler.live.room_keeper import RoomKeeper, members_message, room_from
+from lingua_scheduler.live.tasks import all_of
 from lingua_scheduler.messages.codec import SERVER_MESSAGES
 from lingua_scheduler.messages.codes import ErrorCode
 from lingua_scheduler.messages.from_client import WebrtcAnswer, WebrtcOffer
@@ -400,9 +401,10 @@ class Hall:
             del self._spoken_in[name]
         for code in [code for code in self._spoke_at_ms if code not in self.rooms]:
             del self._spoke_at_ms[code]
-        for name in tuple(self._doubtful):
-            await self._leave_doubtful(name)
-        await self._keeper.refresh()
+        try:
+            await all_of(self._leave_doubtful(name) for name in tuple(self._doubtful))
+        finally:
+            await self._keeper.refresh()
 
     async def verify(self) -> None:
         """The store may have lost what it confirmed last: rooms may be what they were before."""

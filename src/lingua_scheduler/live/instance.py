@@ -25,7 +25,7 @@ from lingua_scheduler.live.neighbours import Neighbours
 from lingua_scheduler.live.pairing import Pairing
 from lingua_scheduler.live.reception import Reception
 from lingua_scheduler.live.registry import NodeRegistry
-from lingua_scheduler.live.tasks import Tasks, all_of
+from lingua_scheduler.live.tasks import AT_ONCE, Tasks, all_of
 from lingua_scheduler.live.workshop import Workshop
 from lingua_scheduler.messages.codes import CloseCode
 from lingua_scheduler.messages.to_client import GoAway
@@ -91,8 +91,11 @@ class Instance:
         # No new sessions and nodes; what is here is finished.
         self.draining = False
         self._store_seen = True
-        # Which links to the store those calls used whose effects were verified.
+        # Which links to the store are in use.
         self._generation = connection.generation
+        # How often there was reason to doubt what the store has, and which of them were seen to:
+        # all of it, and the nodes.
+        self._doubts = self._verified = self._nodes_verified = 0
         self._follow()
 
     def _follow(self) -> None:
@@ -158,7 +161,8 @@ class Instance:
             group.create_task(self._every(sweep_s, self._sweep))
             group.create_task(self._every(renew_s, self._renew))
             group.create_task(self._every(FLEET_EVERY_S, self._look_at_fleet))
-            group.create_task(self._every(MARK_EVERY_S, self._mark))
+            group.create_task(self._every(MARK_EVERY_S, self.workshop.mark_lasting))
+            group.create_task(self._every(MARK_EVERY_S, self._look_for_outcomes))
             group.create_task(self._every(ACKNOWLEDGE_EVERY_S, self._acknowledge))
             group.create_task(self._every(ROOMS_EVERY_S, self._expire_rooms))
             group.create_task(self._watch_lag())
@@ -179,23 +183,37 @@ class Instance:
     async def _beat(self) -> None:
         if not await self.neighbours.beat():
             self.log("store.emptied", instance=self.id)
-            self._generation = -1
+            self._doubts += 1
 
     async def _verify(self) -> None:
         """A link to the store was lost: it may have lost what it confirmed last, or all."""
-        generation = self._connection.generation
-        if generation != self._generation:
-            await self._verify_all()
-            self._generation = generation
+        if self._generation != self._connection.generation:
+            self._generation = self._connection.generation
+            self._doubts += 1
+        if self._verified != self._doubts:
+            doubts = self._doubts
+            await self._verify_all(doubts)
+            self._verified = doubts
 
-    async def _verify_all(self) -> None:
-        for node in list(self.board.nodes.values()):
-            self.tasks.start(self.registry.enter_again(node))
-        # First of all whose the sessions are: clients may have gone elsewhere while we were away.
-        await self._renew()
-        ours = [session for session in self.board.sessions.values() if not session.lapsed]
-        await all_of(session.verify() for session in ours)
-        await self.hall.verify()
+    async def _verify_all(self, doubts: int) -> None:
+        """Look at everything once; again only at what could not be reached."""
+        if self._nodes_verified != doubts:
+            self._nodes_verified = doubts
+            for node in list(self.board.nodes.values()):
+                self.tasks.start(self.registry.enter_again(node))
+        sessions = self.board.sessions.values()
+        doubtful = [s for s in sessions if not s.lapsed and s.verified != doubts]
+        try:
+            await all_of(self._verify_session(session, doubts) for session in doubtful)
+        finally:
+            await self.hall.verify()
+
+    async def _verify_session(self, session: LiveSession, doubts: int) -> None:
+        # First of all whose it is: its client may have gone elsewhere while we were away.
+        await self._renew_some(session.home, [session.id], session.lease_ms)
+        if not session.lapsed:
+            await session.verify()
+        session.verified = doubts
 
     async def _sweep(self) -> None:
         await all_of(self._sweep_cell(cell) for cell in self.cells.all)
@@ -226,14 +244,16 @@ class Instance:
         await self.fleet.refresh()
         self.metrics.queue_depth.set(self.fleet.waiting)
 
-    async def _mark(self) -> None:
+    async def _look_for_outcomes(self) -> None:
         now = self.clock.now_ms()
         overdue = [s for s in self.board.sessions.values() if s.deliverer.is_overdue(now)]
-        await all_of((self.workshop.mark_lasting(), *(s.recover() for s in overdue)))
+        await all_of(session.recover() for session in overdue)
 
     async def _acknowledge(self) -> None:
-        for session in list(self.board.sessions.values()):
+        for count, session in enumerate(list(self.board.sessions.values())):
             session.acknowledge_audio()
+            if count % AT_ONCE == 0:
+                await asyncio.sleep(0)  # sessions are many, and speech does not wait
 
     async def _expire_rooms(self) -> None:
         await self.hall.refresh()

@@ -124,6 +124,8 @@ class LiveSession:
         # The instance stops and the client goes elsewhere, where it sends again what is not in yet.
         self.moves = False
         self._left = asyncio.Event()
+        # The latest doubt about the store that was cleared for this session (see `instance.py`).
+        self.verified = 0
 
     @property
     def is_resumable(self) -> bool:

@@ -15,8 +15,9 @@ from lingua_scheduler.errors import StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
-# Steps that `all_of` takes at the same time.
+# Steps that `all_of` takes at the same time, and how long one may take.
 AT_ONCE = 64
+STEP_S = 5.0
 
 
 class Tasks:
@@ -63,14 +64,17 @@ class Tasks:
 async def all_of(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Take all steps, though some meet a part of the store that is away; that is raised at the end.
 
-    What lives in other parts of it must not wait.
+    What lives in other parts of it must not wait; so a step that insists is left after a time.
     """
     away: StoreUnavailable | None = None
     rest = iter(steps)
     while some := list(islice(rest, AT_ONCE)):
-        for result in await asyncio.gather(*some, return_exceptions=True):
+        bounded = (asyncio.wait_for(step, STEP_S) for step in some)
+        for result in await asyncio.gather(*bounded, return_exceptions=True):
             if isinstance(result, StoreUnavailable):
                 away = result
+            elif isinstance(result, TimeoutError):
+                away = StoreUnavailable("store", f"a step took longer than {STEP_S} s")
             elif result is not None:
                 raise result
     if away is not None:

@@ -198,7 +198,7 @@ class Moved(NamedTuple):
     effects: Effects = Effects()
     reason: str = ""
     left_node: str = ""
-    # Where a deferred slice is held, by which attempt, and until when.
+    # The attempt that was taken away or goes on; where a deferred slice is held, and until when.
     cell: str = ""
     attempt: int = 0
     ends_at_ms: int = 0

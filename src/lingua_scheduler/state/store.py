@@ -486,6 +486,7 @@ def read_moved(job: str, raw: list[Any], cell: Cell) -> Moved:
             effects=read_effects(raw, cell),
             reason=raw[7].decode(),
             left_node=raw[8].decode(),
+            attempt=raw[9],
         )
     if reply is Reply.DEFERRED:
         _, node_cell, node, ends_at, attempt = raw

@@ -50,7 +50,8 @@ Danger = Literal["hit", "resume", "stale", "adoption", "move", "epoch", "failove
 class Rules:
     """What a run is held to."""
 
-    attempts_max: int = 3
+    # The setting's, and as many as may be refused before they are begun.
+    attempts_max: int = 3 + 4
     # The store may lose what it had acknowledged: attempts may then be counted anew.
     store_forgets: bool = False
     # Outcomes without a translation are answers, but nobody wants a service that only has those.

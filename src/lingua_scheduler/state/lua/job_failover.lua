@@ -7,7 +7,8 @@
 -- Returns: {PLACED, placement, [freed], [placement ...], reason, holder}
 --   | {QUEUED | PARKED, code, label, [freed], [placement ...], reason, holder, attempt, demand,
 --     preferred, tried, affinity}
---   | {SETTLED, epoch, owner, session, [seq, entry, ...], [freed], [placement ...], reason, holder}
+--   | {SETTLED, epoch, owner, session, [seq, entry, ...], [freed], [placement ...], reason, holder,
+--     attempt}
 --   | {DEFERRED, cell, node, ends_at, attempt} a silent slice whose turn goes on | {NOT_DUE,
 --     due_at}
 --   | {NO_JOB} | {STALE_ATTEMPT, current} | {NODE_MISMATCH, holder} | {JOB_ENDED}
@@ -37,7 +38,7 @@ if node ~= '' and node ~= record.node then
   return { Reply.NODE_MISMATCH, record.node }
 end
 local held, spec = record.node ~= '', record.spec
-local f = redis.call('HMGET', job_key, 'boot', 'acks', 'ends_at', 'due_at', 'tried')
+local f = redis.call('HMGET', job_key, 'boot', 'acks', 'ends_at', 'due_at', 'tried', 'spared')
 local boot, acks, ends_at = f[1], f[2], tonumber(f[3] or 0)
 local due_at, tried = tonumber(f[4]), f[5] or ''
 if not held and reason ~= 'deadline' then return { Reply.STALE_ATTEMPT, record.attempt } end
@@ -76,7 +77,13 @@ local affinity = not held and park and turn_affinity(spec) or ''
 local elsewhere = affinity ~= '' and string.match(affinity, '^(.-)/') ~= CELL
 local out, freed, placed = {}, {}, {}
 local n = job_unhold(job, record, freed)
-local kind = held and attempt >= policy.attempts_max and 'failed'
+-- Refused before it was begun: that was no try of the work, as long as it does not go on for ever.
+local SPARED_MAX = 4
+local unbegun = reason == 'push_failed' or reason == 'NODE_OVERLOADED'
+  or reason == 'NODE_UNAVAILABLE'
+local spared = tonumber(f[6] or 0)
+if held and unbegun and spared < SPARED_MAX then spared = spared + 1 end
+local kind = held and attempt - spared >= policy.attempts_max and 'failed'
   or not held and redis.call('ZSCORE', BASE .. 'pending', job) and 'expired'
 local reply
 if kind then
@@ -91,13 +98,15 @@ else
   if elsewhere then
     code, label = Reply.NO_AVAILABLE_NODE, 'affinity_elsewhere'
   else
-    placement, code, label = place(job, spec, attempt + 1, tried, policy, 'tried', tried)
+    placement, code, label = place(job, spec, attempt + 1, tried, policy, 'tried', tried,
+      'spared', spared)
   end
   if placement then
     reply = { Reply.PLACED, placement }
   else
     due_at = now + (park and policy.reserve_ms or policy.pending_ms)
-    redis.call('HSET', job_key, 'state', 'CREATED', 'node', '', 'tried', tried, 'due_at', due_at)
+    redis.call('HSET', job_key, 'state', 'CREATED', 'node', '', 'tried', tried, 'spared', spared,
+      'due_at', due_at)
     redis.call('ZADD', DUE, due_at, 'j|' .. job)
     if not park then queue_add(job, spec.demand, due_at) end
     reply = { park and Reply.PARKED or Reply.QUEUED, code, label }
@@ -108,6 +117,7 @@ reply[#reply + 1] = freed
 reply[#reply + 1] = placed
 reply[#reply + 1] = reason
 reply[#reply + 1] = record.node
+if reply[1] == Reply.SETTLED then reply[#reply + 1] = attempt end
 if reply[1] == Reply.QUEUED or reply[1] == Reply.PARKED then
   reply[#reply + 1] = attempt
   reply[#reply + 1] = spec.demand

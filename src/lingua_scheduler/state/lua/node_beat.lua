@@ -1,7 +1,7 @@
 -- A heartbeat: health, load, changed abilities; both sides' view of running jobs is compared.
 -- KEYS: due
--- ARGV: now_ms, policy, node, boot, beat (msgpack map: good, over, acks, running, jobs), capability,
---   conn (the socket it came on; '' = whichever)
+-- ARGV: now_ms, policy, node, boot, beat (msgpack map: good, over, acks, running, jobs),
+--   capability, conn (the socket it came on; '' = whichever)
 --   running: number of jobs it runs; jobs: their `job|attempt` if the node lists them
 --   capability: the msgpack map if it changed, else ''
 -- Returns: {OK, status, pool, [lease the node does not run ...], [job it should not run ...],
