@@ -149,7 +149,7 @@ BAD_NODES: list[tuple[str, list[AnyLine], str]] = [
     ("an attempt that was started twice", [*NODE, RERUN], "started_twice: 1"),
     ("a result that was taken although another attempt was running",
      [*NODE, Started(1.6, "j0", 2, said(0), "en", 1, 0)], "stale_accepted: 1"),
-    ("too many attempts", [*NODE, Started(1.6, "j9", 4, "", "en", 1, 0)], "attempts_most: 4"),
+    ("too many attempts", [*NODE, Started(1.6, "j9", 8, "", "en", 1, 0)], "attempts_most: 8"),
 ]  # fmt: skip
 
 

@@ -499,7 +499,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     # What nobody can do expires soon, so that the bad sessions end soon.
     environment = {
         "LINGUA_DATA_DIR": str(tmp_path_factory.mktemp("s")), "LINGUA_SERVER__PORT": "0",
-        "LINGUA_JOBS__PENDING_MS": "500",
+        "LINGUA_JOBS__PENDING_MS": "500", "LINGUA_SESSIONS__RESUME_MS": "1000",
     }  # fmt: skip
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         stack = AsyncExitStack()

@@ -155,7 +155,6 @@ def test_audio_is_sent_to_the_instance_that_asks_for_it() -> None:
         Progress("s9", "job-9", 1, "n1", "running"),
         Partial("s9", "job-9", 1, "text", is_final=False),
         Trouble("s9", "job-9", "NMT_TIMEOUT", "late"),
-        Resend("job-9", 1, "n1", "c0", "there"),
         Outcomes("s9", "e1", 5, (Span("job-9", 1, 2),)),
         Taken("s9", 5),
         Stop("job-9", 1, "n9", "cancelled"),

@@ -403,9 +403,8 @@ def test_a_client_whose_session_went_on_while_it_was_told_must_come_back_once_mo
     async def scenario(here: Office, there: Office) -> None:
         speaker = await speaker_with_outcomes(here, 1)
         outlet = ClosingOutlet()
-        back = await here.reception.resume(speaker.back(), outlet, tenant="")
+        await here.reception.resume(speaker.back(), outlet, tenant="")
         newer = await here.reception.resume(speaker.back(), outlet, tenant="")
-        back.session.fence += 1
         assert await here.reception.attach(newer, outlet)
         # Taken over: it is nobody's socket here.
         other = ClosingOutlet()

@@ -133,8 +133,8 @@ class Session:
         self.seq, self.trimmed = len(self.outbox), 0
 
 
-# What a node refuses it has not begun; as in job_failover.lua.
-UNBEGUN = ("push_failed", "NODE_OVERLOADED", "NODE_UNAVAILABLE")
+# What a node refuses or never acknowledged it has not begun; as in job_failover.lua.
+UNBEGUN = ("push_failed", "no_ack", "NODE_OVERLOADED", "NODE_UNAVAILABLE")
 SPARED_MAX = 4
 
 

@@ -14,6 +14,9 @@ from typing import Any
 
 from stress.live_cast import Load, recorded
 
+# As in job_failover.lua.
+SPARED_MAX = 4
+
 
 @dataclass(slots=True)
 class Fault:
@@ -214,7 +217,8 @@ def problems(figures: Figures, load: Load) -> list[str]:
     ):  # fmt: skip
         found += [f"{name}: {getattr(f, name)}"] if getattr(f, name) else []
     for name, is_so in {
-        "an utterance had too many attempts": f.attempts_max > load.attempts_max,
+        # The setting's, and as many as may be refused or lost before they are begun.
+        "an utterance had too many attempts": f.attempts_max > load.attempts_max + SPARED_MAX,
         "a node ran more than it takes": f.running_most > load.max_jobs,
         "an outcome the metrics do not know": f.delivered_by_metric != f.jobs,
         "void: no stale result was rejected": not f.stale,

@@ -45,6 +45,8 @@ JOB = re.compile(rb"job-[0-9a-f]{32}")
 # Jobs that nobody does end soon, so that the sessions that asked for them do.
 SHORT_LIVES = {
     "LINGUA_JOBS__PENDING_MS": "500",
+    # Who is thrown out may come back; here it is soon given up.
+    "LINGUA_SESSIONS__RESUME_MS": "1000",
     "LINGUA_JOBS__ATTEMPT_MS": "2500",
     "LINGUA_JOBS__ATTEMPTS_MAX": "2",
     "LINGUA_JOBS__GAP_MS": "1000",

@@ -52,7 +52,7 @@ SUBMIT = """
 redis.call('TIME')
 redis.call('HGET', {job:<job>}, 'state')
 redis.call('HMGET', {session:<session>}, 'epoch', 'closed', 'seq', 'trimmed', 'next:es',
-  'at:es:1', 'skip:es')
+  'at:es:1', 'skip:es', 'fence', 'top')
 redis.call('HGET', {demands}, '@DEMAND@')
 redis.call('ZRANGE', {pool:<pool>}, 0, 0, 'WITHSCORES')
 redis.call('ZRANGE', {pool:<second>}, 0, 0, 'WITHSCORES')
@@ -86,7 +86,7 @@ return 1
 """
 ACK = """
 redis.call('TIME')
-redis.call('HMGET', {session:<session>}, 'epoch', 'trimmed', 'seq')
+redis.call('HMGET', {session:<session>}, 'epoch', 'trimmed', 'seq', 'fence')
 redis.call('LTRIM', {outbox:<session>}, @ACK_EVERY@, -1)
 redis.call('HSET', {session:<session>}, 'trimmed', <seq>)
 return 1

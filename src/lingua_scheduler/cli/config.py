@@ -17,7 +17,6 @@ from lingua_scheduler.config import (
     ssl_context,
     to_toml,
 )
-from lingua_scheduler.state.acl import acl_line
 
 if TYPE_CHECKING:
     import argparse
@@ -61,6 +60,9 @@ def run_check(args: argparse.Namespace) -> int:
 
 def run_acl(args: argparse.Namespace) -> int:
     """Print the line for the configured key prefix; the operator puts the password in."""
+    # Only here: the other actions need nothing of the store.
+    from lingua_scheduler.state.acl import acl_line  # noqa: PLC0415
+
     settings = load_settings(args.config, os.environ)
     print(acl_line(settings.redis.key_prefix, args.user))
     return 0

@@ -14,8 +14,10 @@ for _, node in ipairs(ids) do
   local n = redis.call('HMGET', BASE .. 'node:' .. node, 'status', 'drain', 'over', 'max', 'extra',
     'pool', 'boot', 'acks', 'instance', 'beat_at', 'info')
   -- A name without a record is damage that `lingua doctor` finds; the others must be seen.
-  local score = n[6] and redis.call('ZSCORE', BASE .. 'pool:' .. n[6], node)
-  rows[#rows + 1] = n[6] and { node, n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], leased_count(node), score,
-    n[10], n[11] } or nil
+  if n[6] then
+    local score = redis.call('ZSCORE', BASE .. 'pool:' .. n[6], node)
+    rows[#rows + 1] = { node, n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9],
+      leased_count(node), score, n[10], n[11] }
+  end
 end
 return { Reply.OK, now, rows }

@@ -77,9 +77,9 @@ local affinity = not held and park and turn_affinity(spec) or ''
 local elsewhere = affinity ~= '' and string.match(affinity, '^(.-)/') ~= CELL
 local out, freed, placed = {}, {}, {}
 local n = job_unhold(job, record, freed)
--- Refused before it was begun: that was no try of the work, as long as it does not go on for ever.
+-- Not begun, as far as anyone knows: that was no try of the work, if it does not go on for ever.
 local SPARED_MAX = 4
-local unbegun = reason == 'push_failed' or reason == 'NODE_OVERLOADED'
+local unbegun = reason == 'push_failed' or reason == 'no_ack' or reason == 'NODE_OVERLOADED'
   or reason == 'NODE_UNAVAILABLE'
 local spared = tonumber(f[6] or 0)
 if held and unbegun and spared < SPARED_MAX then spared = spared + 1 end

@@ -1,5 +1,5 @@
--- A room is one hash `room:<code>`. Its fields: tenant, created_at, spoke_at, version (begins at the
--- time of its creation, so that a room made later under the same code is newer), count (members),
+-- A room is one hash `room:<code>`. Its fields: tenant, created_at, spoke_at, version (begins at
+-- the time of its creation, so that a later room under the same code is newer), count (members),
 -- joins (members so far), and for each member
 --   m:<session>             '<place in the order> <joined_at> <home cell> <1 = has a name>\n<name>'
 --   l:<session>             the language it wants to hear, '' = none
