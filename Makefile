@@ -18,8 +18,13 @@ help: ## Show this list
 
 install: $(VENV)/.installed ## Make .venv with the `lingua` command and nothing else
 
+# The model tests keep one core busy for minutes while the others mostly wait: they run beside them.
 test: check ## Check the code, then run every test
-	$(PYTHON) -m pytest -q
+	@mkdir -p build
+	@$(PYTHON) -m pytest -q -m model > build/model.log 2>&1 & model=$$!; \
+		$(PYTHON) -m pytest -q -m "not model"; others=$$?; \
+		wait $$model; model=$$?; echo "the model tests:"; tail -n 60 build/model.log; \
+		exit $$((others + model))
 
 check: $(VENV)/.developed ## Lint, formatting, types, generated pages
 	$(PYTHON) -m ruff check

@@ -128,7 +128,7 @@ class Owners:
         if answer.reply is Reply.RESUMED:
             self.granted(name, owner, answer.fence)
         if session.epoch != before:
-            self.watch.starts_over(name, keeps_outbox=True)
+            self.watch.starts_over(name, keeps_outbox=not forgets)
             self.world.replies["resume starts over"] += 1
 
     # Former owners
