@@ -69,13 +69,23 @@ async def all_of(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
     away: StoreUnavailable | None = None
     rest = iter(steps)
     while some := list(islice(rest, AT_ONCE)):
-        bounded = (asyncio.wait_for(step, STEP_S) for step in some)
-        for result in await asyncio.gather(*bounded, return_exceptions=True):
+        for result in await _results_of([asyncio.ensure_future(step) for step in some]):
             if isinstance(result, StoreUnavailable):
                 away = result
-            elif isinstance(result, TimeoutError):
+            elif isinstance(result, asyncio.CancelledError):
                 away = StoreUnavailable("store", f"a step took longer than {STEP_S} s")
             elif result is not None:
                 raise result
     if away is not None:
         raise away
+
+
+async def _results_of(tasks: list[asyncio.Future[None]]) -> list[BaseException | None]:
+    """Wait for tasks, but not for ever; whoever ends this ends them too."""
+    try:
+        await asyncio.wait(tasks, timeout=STEP_S)
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    return results
