@@ -1,4 +1,4 @@
-r"""Our row in the peer harness (/work/shared/bench/peers/run.py): the whole live path as a queue.
+r"""Our row in the peer harness (its `run.py`): the whole live path as a queue.
 
 `worker` is a real `lingua serve` on the Redis of the environment (REDIS_HOST, REDIS_PORT) and one
 process of nodes that answer at once. `submit` drives client sockets: a job is one whole `utterance`
