@@ -201,7 +201,9 @@ class Jobs(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ack_ms: Annotated[
         int, _ms(50, MINUTE_MS, "How long a node that acknowledges jobs may stay silent on one.")
     ] = 2000
-    attempts_max: Annotated[int, _int(1, 10, "How many nodes may try one job before it fails.")] = 3
+    attempts_max: Annotated[
+        int, _int(1, 10, "How many nodes may try one job before it fails; refusals do not count.")
+    ] = 3
     binding_ms: Annotated[
         int, _ms(1000, HOUR_MS, "How long a repeated request id is answered with the same job.")
     ] = 90_000
