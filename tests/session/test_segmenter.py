@@ -888,6 +888,7 @@ ANY_RULES = st.builds(
     short_merge_ms=st.sampled_from([0, 20, 40]),
     silence_ms=st.sampled_from([0, 30, 80]),
     preroll_ms=st.sampled_from([0, 10, 30]),
+    slice_search_ms=st.sampled_from([0, 20, 60]),
 )
 
 

@@ -125,6 +125,10 @@ class Segmentation(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     max_bytes: Annotated[
         int, _int(1024, 1 << 26, "Audio beyond this is sliced at once.", "bytes")
     ] = 500 * 1024
+    slice_search_ms: Annotated[
+        int,
+        _ms(0, MINUTE_MS, "How far back a slice looks for a quiet place to end (pcm16); 0: not."),
+    ] = 3000
     hangover_auto_ms: Annotated[
         int, _ms(0, MINUTE_MS, "How long a slice still takes audio after its time is up.")
     ] = 150

@@ -49,6 +49,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: PipelineConfig = FULL_PIPELINE
     streaming: bool = True
     partial_ms: int = 1000
+    # How much silence ends an utterance; None: as configured.
+    silence_ms: int | None = None
     tenant: str = ""
     pools: tuple[str, ...] = ()
     paired: str = ""
@@ -75,6 +77,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             pipeline=init.pipeline or FULL_PIPELINE,
             streaming=init.enable_streaming_asr is not False,
             partial_ms=init.partial_update_interval_ms or 1000,
+            silence_ms=init.silence_ms,
             tenant=tenant,
             pools=pools,
             paired=paired,

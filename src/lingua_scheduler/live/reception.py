@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import secrets
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -139,8 +140,13 @@ class Reception:
     def _make(self, opened: Opened, profile: Profile, outlet: Outlet) -> LiveSession:
         return LiveSession(
             opened, profile, outlet, board=self._board, hall=self._hall, settings=self._settings,
-            segmenter=Segmenter(self._rules, profile.audio, self._detector(profile)),
+            segmenter=Segmenter(self._rules_of(profile), profile.audio, self._detector(profile)),
         )  # fmt: skip
+
+    def _rules_of(self, profile: Profile) -> SegmentRules:
+        if profile.silence_ms is None:
+            return self._rules
+        return replace(self._rules, silence_ms=profile.silence_ms)
 
     def _detector(self, profile: Profile) -> VoiceDetector | None:
         if profile.audio.name != "pcm16":
@@ -402,4 +408,5 @@ def rules_of(settings: Settings) -> SegmentRules:
         hangover_manual_ms=cuts.hangover_manual_ms,
         short_merge_ms=cuts.short_merge_ms,
         silence_ms=cuts.silence_ms,
+        slice_search_ms=cuts.slice_search_ms,
     )

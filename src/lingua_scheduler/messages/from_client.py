@@ -47,6 +47,7 @@ class SessionInit(FromClient, frozen=True, kw_only=True, tag="session_init"):
     sample_rate: Annotated[int, Meta(ge=8000, le=192_000)] | None = None
     pipeline: PipelineConfig | None = None
     ui_events: bool | None = None
+    silence_ms: Annotated[int, Meta(ge=100, le=10_000)] | None = None
     token: Annotated[str, Meta(max_length=4096)] | None = None
 
 

@@ -212,6 +212,7 @@ MEANINGS: dict[str, str] = {
     "sample_rate": "Samples per second.",
     "SessionInit.sample_rate": "Samples per second; else 16000.",
     "pipeline": "Which stages are wanted; else recognise, translate, speak.",
+    "silence_ms": "How much silence ends its utterances (pcm16); else as configured.",
     "ui_events": "Whether steps are told as `ui_event`; else only to clients without subprotocol.",
     "token": "A token, if none came with the connection; wins over that one.",
     "session_id": "The session of this connection.",

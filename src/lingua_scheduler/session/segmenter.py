@@ -8,6 +8,8 @@ The caller numbers utterances, creates jobs, tells the client and calls `tick` a
                     ├──► pause, silence (short: held) ─────► cut, closes the turn
                     ├──► max_duration, after a hangover ───► slice, the turn goes on
                     └──► max_bytes ────────────────────────► slice, the turn goes on
+
+A slice ends where it is quietest, up to `slice_search_ms` before its end; the rest begins the next.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from math import inf
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lingua_scheduler.session.audio import PCM16
+from lingua_scheduler.session.quiet import quietest_end
 from lingua_scheduler.session.voice import Preroll, Waiting
 
 if TYPE_CHECKING:
@@ -28,6 +31,10 @@ Trigger = Literal["manual", "timeout", "max_duration", "max_bytes", "session_clo
 # A client that never says that its playback ended is believed for so long.
 TTS_MAX_MS = 60_000
 NEVER_BYTES = 1 << 62
+# How much around a boundary is listened to when a quiet place is looked for.
+QUIET_WINDOW_MS = 200
+# At most this part of a slice may be left to the next.
+SEARCHED_PART = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,8 @@ class SegmentRules:
     # Only with a detector: unvoiced audio that ends an utterance, and that is kept before one.
     silence_ms: int = 800
     preroll_ms: int = 300
+    # How far back a slice of pcm16 looks for a quiet place to end.
+    slice_search_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,10 @@ class SequenceGap(NamedTuple):
     missing_to: int
 
 
+# What is told of a chunk besides its audio: when it came, its number, the client's clock.
+Stamp = tuple[float, int | None, int | None]
+
+
 class Segmenter:
     """Cuts one session's chunks; every input carries a server clock that never goes back.
 
@@ -101,8 +114,6 @@ class Segmenter:
     __slots__ = (
         "_detector",
         "_due_ms",
-        "_first_client_ts_ms",
-        "_first_seq",
         "_format",
         "_heard_at_ms",
         "_is_held",
@@ -123,6 +134,7 @@ class Segmenter:
         "_short_bytes",
         "_silence_bytes",
         "_size",
+        "_stamps",
         "_tts_until_ms",
         "_turn",
         "_unvoiced_bytes",
@@ -144,12 +156,11 @@ class Segmenter:
         self._silence_bytes = self._limit(rules.silence_ms)
         # The clock of the latest input.
         self._now_ms = -inf
-        # The utterance being collected: its chunks, their size, and what is told of them.
+        # The utterance being collected: its chunks, what is told of each, and their size.
         self._parts: list[bytes] = []
+        self._stamps: list[Stamp] = []
         self._size = 0
-        self._first_seq: int | None = None
         self._last_seq: int | None = None
-        self._first_client_ts_ms: int | None = None
         self._heard_at_ms = -inf
         # Why a hangover runs; None when none does.
         self._pending: Literal["manual", "max_duration"] | None = None
@@ -324,11 +335,9 @@ class Segmenter:
     # Collecting.
 
     def _join(self, data: bytes, client_ts_ms: int | None, seq: int | None) -> None:
-        if not self._size:
-            self._first_seq = seq
-            self._first_client_ts_ms = client_ts_ms
         now_ms = self._now_ms
         self._parts.append(data)
+        self._stamps.append((now_ms, seq, client_ts_ms))
         self._size += len(data)
         self._last_seq = seq
         self._heard_at_ms = self._pause_from_ms = now_ms
@@ -370,22 +379,31 @@ class Segmenter:
         return NOTHING
 
     def _cut(self, trigger: Trigger) -> tuple[Event, ...]:
-        """Give out the buffer and make ready for the next."""
+        """Give out the buffer, or of a slice what comes before a quiet place; make ready for more.
+
+        What a slice leaves over is the beginning of the next utterance of the turn.
+        """
+        stamps, taken = self._stamps, self._taken_by(trigger)
+        is_whole = taken == len(stamps)
+        _, first_seq, first_client_ts_ms = stamps[0]
+        heard_at_ms, last_seq, _ = stamps[taken - 1]
+        audio = b"".join(self._parts if is_whole else self._parts[:taken])
         start_bytes = self._settled_bytes
-        self._settled_bytes += self._size
+        self._settled_bytes += len(audio)
         cut = Cut(
-            audio=b"".join(self._parts),
+            audio=audio,
             trigger=trigger,
             turn=self._turn,
-            first_seq=self._first_seq,
-            last_seq=self._last_seq,
+            first_seq=first_seq,
+            last_seq=self._last_seq if is_whole else last_seq,
             start_ms=self._format.duration_ms(start_bytes),
             end_ms=self._format.duration_ms(self._settled_bytes),
-            speech_end_at_ms=self._heard_at_ms,
-            first_client_ts_ms=self._first_client_ts_ms,
+            speech_end_at_ms=heard_at_ms,
+            first_client_ts_ms=first_client_ts_ms,
         )
-        self._parts.clear()
-        self._size = 0
+        del self._parts[:taken]
+        del stamps[:taken]
+        self._size -= len(audio)
         self._pending = None
         self._is_held = False
         self._is_sliced = True
@@ -393,6 +411,18 @@ class Segmenter:
             self._start_next_turn()
         self._rearm()
         return (cut,)
+
+    def _taken_by(self, trigger: Trigger) -> int:
+        """Return how many of the chunks a cut takes: all of them, unless it may end earlier."""
+        rules, count = self._rules, len(self._stamps)
+        is_slice = trigger in {"max_duration", "max_bytes"}
+        if not is_slice or not rules.slice_search_ms or self._format.name != PCM16:
+            return count
+        search_bytes = self._format.bytes_lasting(rules.slice_search_ms)
+        window_bytes = self._format.bytes_lasting(QUIET_WINDOW_MS)
+        return quietest_end(
+            self._parts, min(search_bytes, self._size // SEARCHED_PART), window_bytes
+        )
 
     def _end_turn(self) -> tuple[Event, ...]:
         """End a turn of slices that has no audio left; else there is no turn to end."""
