@@ -40,6 +40,47 @@ def langs(asr: str, *to: str) -> Message:
     return {"language_capabilities": registration((asr,), to)["language_capabilities"]}
 
 
+# Silence
+
+
+def voice(duration_ms: int) -> bytes:
+    """Return something loud."""
+    return b"\x00\x40\x00\xc0" * (duration_ms * 8)
+
+
+def test_a_session_says_how_much_silence_ends_its_utterances() -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.node()
+        patient = await stage.client("zh", "en", audio_format="pcm16")
+        hasty = await stage.client("zh", "ja", audio_format="pcm16", silence_ms=300)
+        for client in (patient, hasty):
+            for _ in range(8):
+                await client.say(voice(50))
+            for _ in range(6):
+                await client.say(bytes(50 * 32))
+        job = await node.job()
+        assert (job["tgt_lang"], len(audio_of(job))) == ("ja", 700 * 32)
+        await patient.say(bytes(500 * 32))
+        job = await node.job(tgt_lang="en")
+        assert len(audio_of(job)) == 1200 * 32
+
+    play(scenario, segmentation__silence_ms=800, segmentation__pause_ms=60_000)
+
+
+def test_a_length_of_silence_that_makes_no_sense_is_refused() -> None:
+    async def scenario(stage: Stage) -> None:
+        for wrong in (99, 10_001, "400"):
+            peer = await stage.socket(subprotocol=JSON)
+            await peer.send(
+                "session_init", src_lang="zh", tgt_lang="en", audio_format="pcm16",
+                silence_ms=wrong,
+            )  # fmt: skip
+            error = await peer.expect("error", code="INVALID_MESSAGE")
+            assert "silence_ms" in error["message"]
+
+    play(scenario)
+
+
 # Languages
 
 
