@@ -3,7 +3,8 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test check demo model live chaos chaos-long bench docs lock clean
+.PHONY: help install test check demo room speech-models model live chaos chaos-long bench bench-speech
+.PHONY: docs lock clean
 
 PYTHONS ?= python3.14 python3.13 python3.12 python3.11 python3
 STEPS ?= 200000
@@ -12,19 +13,25 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 LOCK_VENV := build/lock
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
+# The clearer voice is built from source; where there is no C compiler, espeak-ng's speaks alone.
+PICO = @$(PYTHON) $(PIP_INSTALL) 'ttspico>=0.3.2,<0.4' 2> $(VENV)/pico.log \
+	|| echo "no Pico voice (see $(VENV)/pico.log): espeak-ng speaks instead"
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 install: $(VENV)/.installed ## Make .venv with the `lingua` command and nothing else
 
-# The model tests keep one core busy for minutes while the others mostly wait: they run beside them.
-test: check ## Check the code, then run every test
+# Model tests and real speech keep a core busy for minutes while the others mostly wait: they run
+# beside them, one after the other.
+test: check speech-models ## Check the code, then run every test
 	@mkdir -p build
-	@$(PYTHON) -m pytest -q -m model > build/model.log 2>&1 & model=$$!; \
-		$(PYTHON) -m pytest -q -m "not model"; others=$$?; \
-		wait $$model; model=$$?; echo "the model tests:"; tail -n 60 build/model.log; \
-		exit $$((others + model))
+	@{ $(PYTHON) -m pytest -q -m model > build/model.log 2>&1; model=$$?; \
+		$(PYTHON) -m pytest -q -m speech > build/speech.log 2>&1; exit $$((model + $$?)); } & beside=$$!; \
+		$(PYTHON) -m pytest -q -m "not model and not speech"; others=$$?; \
+		wait $$beside; beside=$$?; echo "the model tests:"; tail -n 40 build/model.log; \
+		echo "the speech tests:"; tail -n 60 build/speech.log; \
+		exit $$((others + beside))
 
 check: $(VENV)/.developed ## Lint, formatting, types, generated pages
 	$(PYTHON) -m ruff check
@@ -32,8 +39,14 @@ check: $(VENV)/.developed ## Lint, formatting, types, generated pages
 	$(PYTHON) -m mypy
 	$(PYTHON) -m lingua_scheduler.docs --check
 
-demo: $(VENV)/.installed ## Show it live: a room of three, two nodes, one of them killed
-	$(VENV)/bin/lingua demo live
+demo: $(VENV)/.speaking ## Translate a real recording, live: a scheduler, a node, your terminal
+	$(VENV)/bin/lingua demo
+
+room: $(VENV)/.speaking ## The same with a speaker and two listeners in two languages
+	$(VENV)/bin/lingua demo --room
+
+speech-models: $(VENV)/.developed ## Fetch the models and recordings that tests and benchmarks use
+	@$(VENV)/bin/lingua models install bench
 
 model: $(VENV)/.developed ## Run the model tests for long (STEPS=200000)
 	LINGUA_MODEL_STEPS=$(STEPS) $(PYTHON) -m pytest -q -m model
@@ -49,6 +62,9 @@ chaos-long: $(VENV)/.installed ## The same in full size (about an hour)
 
 bench: $(VENV)/.installed ## Measure this machine
 	$(VENV)/bin/lingua bench
+
+bench-speech: $(VENV)/.speaking ## Measure real speech: errors, quality, latency
+	$(VENV)/bin/lingua bench speech
 
 docs: $(VENV)/.installed ## Write the generated pages of docs/
 	$(PYTHON) -m lingua_scheduler.docs
@@ -85,4 +101,10 @@ $(VENV)/.installed: pyproject.toml | $(PYTHON)
 $(VENV)/.developed: pyproject.toml requirements/dev.txt | $(PYTHON)
 	$(PYTHON) $(PIP_INSTALL) --require-hashes --requirement requirements/dev.txt
 	$(PYTHON) $(PIP_INSTALL) --no-deps --editable .
+	$(PICO)
+	@touch $@ $(VENV)/.installed $(VENV)/.speaking
+
+$(VENV)/.speaking: pyproject.toml | $(PYTHON)
+	$(PYTHON) $(PIP_INSTALL) --editable '.[speech]'
+	$(PICO)
 	@touch $@ $(VENV)/.installed

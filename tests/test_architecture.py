@@ -6,6 +6,7 @@
                       ▼      ▼
         edge ──► live ──► jobs ──► session   nodes   state ──► config ──► errors, secret, languages
                                       └──► messages      node (the SDK) ──► messages
+   speech (engines) ──► node, models        interpret ──► client (the SDK), captions, recording
 
 A component is a module or package directly below lingua_scheduler. A new one needs a row here.
 """
@@ -36,6 +37,9 @@ ALLOWED: dict[str, set[str]] = {
     "state": {"errors", "config"},
     "between": {"errors", "config", "state", "logs"},
     "jobs": {"errors", "config", "languages", "session", "nodes", "state"},
+    # Audio files and captions: for both sides.
+    "recording": {"errors"},
+    "captions": {"errors"},
 }
 ALLOWED["live"] = {*ALLOWED} - {"tokens"}
 ALLOWED["edge"] = {*ALLOWED}
@@ -43,6 +47,16 @@ ALLOWED["edge"] = {*ALLOWED}
 ALLOWED["dial"] = {"errors", "messages"}
 ALLOWED["node"] = {"errors", "languages", "messages", "logs", "dial"}
 ALLOWED["client"] = {"errors", "messages", "dial"}
+# Real speech: a node made of engines, and the weights they need; nothing of the server.
+ALLOWED["models"] = {"errors"}
+ALLOWED["speech"] = {
+    "errors", "languages", "messages", "logs", "metrics", "node", "models", "recording",
+}  # fmt: skip
+# A private scheduler and node as child processes, and a client that shows what it hears.
+ALLOWED["local"] = {"errors", "config", "models"}
+ALLOWED["interpret"] = {
+    "errors", "languages", "messages", "client", "captions", "recording", "local",
+}  # fmt: skip
 # What operators do to the store itself, with no instance.
 ALLOWED["care"] = {"errors", "config", "state", "jobs", "between"}
 ALLOWED["bench"] = {*ALLOWED}

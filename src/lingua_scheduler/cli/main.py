@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 # Modules of lingua_scheduler.cli, in the order of the help text.
 COMMANDS = (
-    "serve", "node", "sessions", "nodes", "jobs", "explain", "cluster", "doctor", "dlq", "token",
-    "config", "bench", "demo",
+    "serve", "node", "translate", "models", "sessions", "nodes", "jobs", "explain", "cluster",
+    "doctor", "dlq", "token", "config", "bench", "demo",
 )  # fmt: skip
 
 

@@ -37,7 +37,13 @@ if TYPE_CHECKING:
 FILE_VARIABLE = "LINGUA_CONFIG"
 DEFAULT_FILE = Path("lingua.toml")
 # Variables with our prefix that are not settings: where the file is, and the test suite's own.
-NOT_SETTINGS = frozenset({FILE_VARIABLE, "LINGUA_MODEL_STEPS", "LINGUA_TOKEN"})
+NOT_SETTINGS = frozenset(
+    {
+        FILE_VARIABLE, "LINGUA_MODEL_STEPS", "LINGUA_TOKEN",
+        # The model manager's.
+        "LINGUA_MODELS", "LINGUA_NPM_URL", "LINGUA_PYPI_URL", "LINGUA_DEBIAN_URL",
+    }
+)  # fmt: skip
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:

@@ -1,0 +1,240 @@
+"""Taking chosen files out of an archive, safely: npm tarballs, wheels and Debian packages.
+
+No dpkg, tar or unzip is needed. Paths may not leave the target, links may not point out of it,
+devices and hard links are refused, and the unpacked size is bounded. Only what a `take` rule names
+is written. Knows nothing of the catalogue; used by `store`.
+"""
+
+from __future__ import annotations
+
+import lzma
+import shutil
+import tarfile
+import zipfile
+import zlib
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, cast
+
+from lingua_scheduler.models.errors import ModelCorrupt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MEMBERS_MAX = 20_000
+AR_MAGIC = b"!<arch>\n"
+AR_HEADER_BYTES = 60
+UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError)
+
+
+class UnsafeArchive(ModelCorrupt):
+    """An archive would write, or point, where it may not, or more than it may."""
+
+
+class _Readable(Protocol):
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+class _Member(NamedTuple):
+    path: str
+    size: int
+    link: str  # where a symbolic link points; empty for a file
+    is_program: bool
+    content: IO[bytes] | None
+
+
+class Unpacker:
+    """Writes chosen members of several archives into one tree, within one bound."""
+
+    def __init__(self, model: str, root: Path, take: Mapping[str, str], limit_bytes: int) -> None:
+        self._model = model
+        self._root = root
+        self._take = take
+        self._limit_bytes = limit_bytes
+        self._written = 0  # bytes so far, all archives together
+        self._members = 0  # members seen so far
+        self._links: dict[Path, str] = {}  # made last, so that nothing is written through one
+        self.unused = set(take)  # rules that have matched nothing yet
+
+    def unpack(self, archive: Path, kind: str) -> None:
+        """Take what the rules name out of an archive of this kind (its file name's ending)."""
+        try:
+            with _members(archive, kind) as members:
+                for member in members:
+                    self._accept(member)
+        except UNREADABLE as error:
+            raise ModelCorrupt(self._model, f"cannot unpack {archive.name}: {error}") from error
+
+    def finish(self) -> None:
+        """Make the links and check that all of them stay inside; every rule must have matched."""
+        for path, link in self._links.items():
+            if path.exists() or self._passes_a_link(path):
+                raise self._unsafe(f"the link {path.name} lies where something else is")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(link)
+        root = self._root.resolve()
+        for path in self._links:
+            if not path.resolve().is_relative_to(root):
+                raise self._unsafe(f"the link {path.name} points out of the tree")
+        if self.unused:
+            raise ModelCorrupt(self._model, f"the archives have no {min(self.unused)}")
+
+    def _accept(self, member: _Member) -> None:
+        self._members += 1
+        if self._members > MEMBERS_MAX:
+            raise self._unsafe("too many files")
+        path = self._target(member.path)
+        if path is None:
+            return
+        if member.link:
+            self._links[path] = self._checked_link(path, member.link)
+        elif member.content is not None:
+            self._write(path, member)
+        else:
+            raise self._unsafe(f"{member.path} is neither a file nor a symbolic link")
+
+    def _target(self, name: str) -> Path | None:
+        """Return where a member goes, None if no rule wants it."""
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
+            raise self._unsafe(f"the path {name[:80]!r} leaves the tree")
+        name = str(path)
+        for source, target in self._take.items():
+            if source == name or (source.endswith("/") and name.startswith(source)):
+                self.unused.discard(source)
+                return self._root / (target + name.removeprefix(source))
+        return None
+
+    def _checked_link(self, path: Path, link: str) -> str:
+        if link.startswith("/"):
+            raise self._unsafe(f"the link {path.name} is absolute")
+        return link
+
+    def _write(self, path: Path, member: _Member) -> None:
+        self._written += member.size
+        if self._written > self._limit_bytes:
+            raise self._unsafe(f"unpacks to more than {self._limit_bytes / 1e6:.0f} MB")
+        if path.exists() or path in self._links:
+            raise self._unsafe(f"{member.path} comes twice")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise self._unsafe(f"{member.path} lies in a file") from None
+        with path.open("wb") as out:
+            _copy(cast("IO[bytes]", member.content), out, member.size)
+        if path.stat().st_size != member.size:
+            raise ModelCorrupt(self._model, f"{member.path} is cut short")
+        path.chmod(0o755 if member.is_program else 0o644)
+
+    def _passes_a_link(self, path: Path) -> bool:
+        return any(parent in self._links for parent in path.parents)
+
+    def _unsafe(self, problem: str) -> UnsafeArchive:
+        return UnsafeArchive(self._model, f"unsafe archive: {problem}")
+
+
+def kind_of(file: str) -> str:
+    """Return the kind of an archive by its name: `tgz`, `zip` or `deb`."""
+    for ending, kind in ((".tgz", "tgz"), (".tar.gz", "tgz"), (".whl", "zip"), (".zip", "zip")):
+        if file.endswith(ending):
+            return kind
+    if file.endswith(".deb"):
+        return "deb"
+    raise ValueError(f"no known kind of archive: {file}")
+
+
+@contextmanager
+def _members(archive: Path, kind: str) -> Iterator[Iterator[_Member]]:
+    with archive.open("rb") as file:
+        if kind == "zip":
+            with zipfile.ZipFile(file) as folder:
+                yield _zip_members(folder)
+            return
+        stream = _deb_data(file) if kind == "deb" else file
+        mode = "r|" if kind == "deb" else "r|gz"
+        with tarfile.open(fileobj=stream, mode=mode) as tar:  # type: ignore[call-overload]
+            yield _tar_members(tar)
+
+
+def _tar_members(tar: tarfile.TarFile) -> Iterator[_Member]:
+    for entry in tar:
+        if entry.isdir():
+            continue
+        name = entry.name.removeprefix("./")
+        link = entry.linkname if entry.issym() else ""
+        content = tar.extractfile(entry) if entry.isreg() else None
+        yield _Member(name, entry.size, link, bool(entry.mode & 0o100), content)
+
+
+def _zip_members(folder: zipfile.ZipFile) -> Iterator[_Member]:
+    for entry in folder.infolist():
+        if entry.is_dir():
+            continue
+        is_packed_well = entry.compress_type in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+        if entry.flag_bits & 1 or not is_packed_well:
+            raise zipfile.BadZipFile(f"{entry.filename} is packed in a way that is not read here")
+        with folder.open(entry) as content:
+            yield _Member(entry.filename, entry.file_size, "", is_program=False, content=content)
+
+
+def _deb_data(file: IO[bytes]) -> IO[bytes]:
+    """Return the file tree of a Debian package, an `ar` archive, as a stream of tar."""
+    if file.read(len(AR_MAGIC)) != AR_MAGIC:
+        raise tarfile.ReadError("not a Debian package")
+    while header := file.read(AR_HEADER_BYTES):
+        name, size = _ar_header(header)
+        if name == "data.tar.xz":
+            return cast("IO[bytes]", lzma.open(cast("IO[bytes]", _Slice(file, size))))
+        if name == "data.tar":
+            return cast("IO[bytes]", _Slice(file, size))
+        if name.startswith("data.tar"):
+            raise tarfile.ReadError(f"{name} is packed in a way that is not read here")
+        file.seek(size + size % 2, 1)
+    raise tarfile.ReadError("the package has no data")
+
+
+def _ar_header(header: bytes) -> tuple[str, int]:
+    """Return name and size of an `ar` member: 16 bytes of name, at 48 the decimal size."""
+    if len(header) != AR_HEADER_BYTES or header[58:] != b"`\n":
+        raise tarfile.ReadError("a damaged package")
+    try:
+        return header[:16].decode("ascii").rstrip(" ").rstrip("/"), int(header[48:58])
+    except ValueError as error:
+        raise tarfile.ReadError("a damaged package") from error
+
+
+class _Slice:
+    """The next `size` bytes of a file, as a file to read."""
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self._file = file
+        self._left = size
+
+    def read(self, size: int = -1) -> bytes:
+        wanted = self._left if size < 0 else min(size, self._left)
+        data = self._file.read(wanted)
+        self._left -= len(data)
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Leave the file open: it is not ours."""
+
+
+def _copy(source: _Readable, out: IO[bytes], limit: int) -> None:
+    """Copy at most `limit` bytes, so that a header that lies cannot fill the disk."""
+    left = limit
+    while left and (chunk := source.read(min(left, 1 << 20))):
+        out.write(chunk)
+        left -= len(chunk)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder and what is in it; none is fine."""
+    if path.exists():
+        shutil.rmtree(path)

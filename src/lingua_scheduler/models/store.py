@@ -1,0 +1,334 @@
+"""The model store: one folder per model, made whole or not at all.
+
+    ROOT/NAME/            an installed model with its manifest.json
+    ROOT/.partial/NAME/   an install at work or interrupted: downloads (resumed) and the tree so far
+    ROOT/.locks/NAME      held by the process that installs or removes NAME
+
+The folder appears by one rename after every hash was right, so whoever sees it may use it. The
+store is also the cache: another clone with the same directory finds everything, without a network.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from lingua_scheduler.models import prepare
+from lingua_scheduler.models.archives import Unpacker, kind_of, remove_tree
+from lingua_scheduler.models.catalogue import Catalogue, Download, Model, load_catalogue
+from lingua_scheduler.models.errors import (
+    ModelCorrupt,
+    ModelNotInstalled,
+    NoSpace,
+    StoreUnwritable,
+)
+from lingua_scheduler.models.fetch import Item, fetch, sha256_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MANIFEST = "manifest.json"
+MEGABYTE = 1_000_000
+SPARE_BYTES = 50 * MEGABYTE  # what an install leaves free on the disk
+
+
+class Stage(NamedTuple):
+    """How far an install is, for whoever shows it."""
+
+    model: str
+    what: str  # "wait" | "download" | "unpack" | "prepare" | "done"
+    detail: str = ""
+    done_bytes: int = 0
+    total_bytes: int = 0
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What was installed, from where, and the hash of every file."""
+
+    name: str
+    fingerprint: str
+    licence: str
+    installed_at: str
+    sources: dict[str, str]  # address -> SHA-256
+    files: dict[str, str]  # path -> SHA-256
+    links: dict[str, str]  # path -> where it points
+    size_bytes: int
+
+
+class Installed(NamedTuple):
+    """The end of an install."""
+
+    name: str
+    path: Path
+    is_new: bool  # False: it was there already
+    download_bytes: int
+    took_s: float
+
+
+class Entry(NamedTuple):
+    """A model of the catalogue as this store has it."""
+
+    model: Model
+    manifest: Manifest | None  # None: not installed
+
+    @property
+    def is_current(self) -> bool:
+        """Tell whether what is installed is what the catalogue describes now."""
+        return self.manifest is not None and self.manifest.fingerprint == self.model.fingerprint
+
+
+def default_root() -> Path:
+    """Return `$LINGUA_MODELS`, else the user's data directory for models."""
+    if chosen := os.environ.get("LINGUA_MODELS"):
+        return Path(chosen).expanduser()
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data).expanduser() / "lingua" / "models"
+
+
+def default_store() -> Store:
+    """Return the store that the environment names."""
+    return Store(default_root())
+
+
+def _nothing(_: Stage) -> None:
+    """Hear of progress and say nothing."""
+
+
+class Store:
+    """A directory of models."""
+
+    def __init__(self, root: Path, catalogue: Catalogue | None = None) -> None:
+        self.root = root.absolute()
+        self.catalogue = load_catalogue() if catalogue is None else catalogue
+
+    def path(self, name: str) -> Path:
+        """Return the folder of an installed model or raise `ModelNotInstalled`."""
+        self.catalogue.model(name)
+        if not self.has(name):
+            raise ModelNotInstalled(name, self.root)
+        return self.root / name
+
+    def has(self, name: str) -> bool:
+        """Tell whether the model is installed; asks only the disk."""
+        self.catalogue.model(name)
+        return (self.root / name / MANIFEST).is_file()
+
+    def entries(self) -> list[Entry]:
+        """Return every model of the catalogue with what is installed of it."""
+        return [Entry(model, self.manifest(name)) for name, model in self.catalogue.models.items()]
+
+    def manifest(self, name: str) -> Manifest | None:
+        """Return what was written at install, None when the model is not there."""
+        try:
+            text = (self.root / name / MANIFEST).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            return msgspec.json.decode(text, type=Manifest)
+        except msgspec.DecodeError as error:
+            raise ModelCorrupt(name, f"{MANIFEST} cannot be read: {error}") from error
+
+    def install(self, name: str, progress: Callable[[Stage], None] = _nothing) -> list[Installed]:
+        """Install a model or a group with what it requires; what is there is left as it is."""
+        return [self._install(model, progress) for model in self.catalogue.expand([name])]
+
+    def verify(self, name: str) -> list[str]:
+        """Hash every file of an installed model again and return what is wrong with it."""
+        folder = self.path(name)
+        try:
+            manifest = self.manifest(name)
+        except ModelCorrupt as error:
+            return [error.problem]
+        assert manifest is not None
+        files, links = _content(folder)
+        problems = [f"{p}: missing" for p in sorted({*manifest.files} - files)]
+        problems += [f"{p}: not of this model" for p in sorted(files - {*manifest.files})]
+        for path in sorted(files & {*manifest.files}):
+            if sha256_of(folder / path) != manifest.files[path]:
+                problems.append(f"{path}: changed")
+        if links != manifest.links:
+            problems.append("symbolic links: changed")
+        return problems
+
+    def remove(self, name: str) -> None:
+        """Remove a model, or what an interrupted install left, or raise `ModelNotInstalled`."""
+        if not (self.root / ".partial" / name).exists():
+            self.path(name)
+        with _writing(self.root), self._locked(name, _nothing):
+            self._discard(self.root / name)
+            remove_tree(self.root / ".partial" / name)
+
+    def _install(self, model: Model, progress: Callable[[Stage], None]) -> Installed:
+        started = time.monotonic()
+        fetched = 0
+        if not self._is_current(model):
+            downloads = model.downloads_here()
+            if model.prepare:
+                prepare.check(model.name, model.prepare)
+            with _writing(self.root), self._locked(model.name, progress):
+                # Whoever held the lock before may have installed it.
+                if not self._is_current(model):
+                    fetched = self._build(model, downloads, progress)
+        took_s = time.monotonic() - started
+        progress(Stage(model.name, "done"))
+        return Installed(model.name, self.root / model.name, fetched > 0, fetched, took_s)
+
+    def _is_current(self, model: Model) -> bool:
+        try:
+            return Entry(model, self.manifest(model.name)).is_current
+        except ModelCorrupt:
+            return False
+
+    def _build(
+        self, model: Model, downloads: tuple[Download, ...], progress: Callable[[Stage], None]
+    ) -> int:
+        """Fetch, unpack, check, prepare and put in place; return the bytes fetched."""
+        work = self.root / ".partial" / model.name
+        tree = work / "tree"
+        work.mkdir(parents=True, exist_ok=True)
+        remove_tree(tree)
+        self._check_space(model, downloads, work)
+        sources = self._download(model, downloads, progress)
+        progress(Stage(model.name, "unpack"))
+        unpacker = Unpacker(model.name, tree, model.take, model.disk_mb * MEGABYTE)
+        for download in downloads:
+            unpacker.unpack(work / download.sha256, kind_of(download.file))
+        unpacker.finish()
+        _check_pinned(model, tree)
+        if model.prepare:
+            progress(Stage(model.name, "prepare"))
+            prepare.run(model.name, model.prepare, tree)
+        _write_manifest(model, tree, sources)
+        _settle(tree)
+        self._put_in_place(model.name, tree)
+        remove_tree(work)
+        return sum(download.size for download in downloads)
+
+    def _download(
+        self, model: Model, downloads: tuple[Download, ...], progress: Callable[[Stage], None]
+    ) -> dict[str, str]:
+        """Bring all archives of the model and return address -> SHA-256."""
+        total = sum(download.size for download in downloads)
+        before = 0
+        sources = {}
+        for download in downloads:
+
+            def moved(size: int, file: str = download.file, base: int = before) -> None:
+                progress(Stage(model.name, "download", file, base + size, total))
+
+            item = self._item(model.name, download)
+            target = self.root / ".partial" / model.name / download.sha256
+            sources[fetch(item, target, moved)] = download.sha256
+            before += download.size
+        return sources
+
+    def _item(self, name: str, download: Download) -> Item:
+        source = self.catalogue.sources[download.source]
+        urls = tuple(f"{base.rstrip('/')}/{download.path}" for base in source.addresses())
+        return Item(
+            name, download.file, urls, download.size, download.sha256, source.variable, source.apt
+        )
+
+    def _check_space(self, model: Model, downloads: tuple[Download, ...], work: Path) -> None:
+        have = sum(path.stat().st_size for path in work.iterdir() if path.is_file())
+        needed = sum(d.size for d in downloads) - have + model.disk_mb * MEGABYTE + SPARE_BYTES
+        free = shutil.disk_usage(self.root).free
+        if free < needed:
+            raise NoSpace(
+                self.root,
+                f"{model.name} needs {needed / MEGABYTE:.0f} MB, {free / MEGABYTE:.0f} MB are free",
+            )
+
+    def _put_in_place(self, name: str, tree: Path) -> None:
+        """Give the finished tree its name; an older one is moved aside first."""
+        self._discard(self.root / name)
+        tree.rename(self.root / name)
+
+    def _discard(self, folder: Path) -> None:
+        """Take a model away in one step, so that nobody sees a half of it; then delete it."""
+        if folder.exists():
+            aside = self.root / ".partial" / folder.name / "old"
+            remove_tree(aside)
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            folder.rename(aside)
+            remove_tree(aside)
+
+    @contextmanager
+    def _locked(self, name: str, progress: Callable[[Stage], None]) -> Iterator[None]:
+        """Hold the lock of a model; the system frees it when this process ends, however."""
+        locks = self.root / ".locks"
+        locks.mkdir(parents=True, exist_ok=True)
+        with (locks / name).open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                progress(Stage(name, "wait", "another process is installing it"))
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+@contextmanager
+def _writing(root: Path) -> Iterator[None]:
+    """Turn what a disk can refuse into our errors."""
+    try:
+        yield
+    except OSError as error:
+        why = f"{error.strerror or error}"
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            raise NoSpace(root, why) from error
+        raise StoreUnwritable(root, why) from error
+
+
+def _check_pinned(model: Model, tree: Path) -> None:
+    """Raise `ModelCorrupt` unless the files known from upstream are exactly those."""
+    for path, wanted in model.pinned.items():
+        if not (tree / path).is_file() or sha256_of(tree / path) != wanted:
+            raise ModelCorrupt(model.name, f"{path} is not the one that upstream published")
+
+
+def _write_manifest(model: Model, tree: Path, sources: dict[str, str]) -> None:
+    files, links = _content(tree)
+    manifest = Manifest(
+        name=model.name,
+        fingerprint=model.fingerprint,
+        licence=model.licence,
+        installed_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        sources=sources,
+        files={path: sha256_of(tree / path) for path in sorted(files)},
+        links=links,
+        size_bytes=sum((tree / path).stat().st_size for path in files),
+    )
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    (tree / MANIFEST).write_bytes(text + b"\n")
+
+
+def _settle(tree: Path) -> None:
+    """Have the disk take all files before their folder gets its name: power may fail."""
+    for path in [tree, *tree.rglob("*")]:
+        if not path.is_symlink():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def _content(folder: Path) -> tuple[set[str], dict[str, str]]:
+    """Return the files and the symbolic links of a model, its manifest left out."""
+    files, links = set(), {}
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            links[name] = str(path.readlink())
+        elif path.is_file() and name != MANIFEST:
+            files.add(name)
+    return files, dict(sorted(links.items()))

@@ -1,0 +1,131 @@
+"""Which engines there are, by name, and how one is made from a line of configuration.
+
+Built-in engines are in the table; a package adds its own by an entry point of the group
+`lingua_scheduler.engines` (`name = "package.module:factory"`), whose factory takes the options as
+a mapping of texts and returns the engine, loaded. A built-in name cannot be taken over. Nothing is
+imported before it is asked for: an engine's libraries are extras.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final, cast, get_args
+
+import msgspec
+
+from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.speech.engine import METHODS, Engine, ModelMissing, Role
+
+GROUP: Final = "lingua_scheduler.engines"
+HERE: Final = "lingua_scheduler.speech.engines"
+SPEC = re.compile(r"(?P<role>[a-z]+)=(?P<name>[A-Za-z0-9_.-]+)(?::(?P<options>.*))?", re.DOTALL)
+
+Factory = Callable[[Mapping[str, str]], Engine]
+
+# Name -> module and factory, and what it can be.
+BUILT_IN: Final[Mapping[str, tuple[str, Role]]] = {
+    "whisper": (f"{HERE}.whisper:make", "asr"),
+    "moonshine": (f"{HERE}.moonshine:make", "asr"),
+    "faster-whisper": (f"{HERE}.faster_whisper:make", "asr"),
+    "openai-asr": (f"{HERE}.openai_server:make_asr", "asr"),
+    "apertium": (f"{HERE}.apertium:make", "mt"),
+    "ctranslate2": (f"{HERE}.ctranslate:make", "mt"),
+    "openai-mt": (f"{HERE}.openai_server:make_mt", "mt"),
+    "pico": (f"{HERE}.pico:make", "tts"),
+    "espeak": (f"{HERE}.espeak:make", "tts"),
+    "piper": (f"{HERE}.piper:make", "tts"),
+    "openai-tts": (f"{HERE}.openai_server:make_tts", "tts"),
+    "silero": (f"{HERE}.silero:make", "vad"),
+    "langid": (f"{HERE}.langid:make", "lid"),
+}
+
+
+class Spec(msgspec.Struct, frozen=True, array_like=True):
+    """One engine of a node: `asr=whisper:model=base,threads=2` as a line of configuration."""
+
+    role: Role
+    name: str
+    options: dict[str, str] = {}
+
+    @classmethod
+    def parse(cls, text: str) -> Spec:
+        """Read one; raises `ConfigError`."""
+        found = SPEC.fullmatch(text.strip())
+        if found is None:
+            raise ConfigError("engines", f"{text!r} is not like asr=whisper:model=base,threads=1")
+        role = found["role"]
+        if role not in get_args(Role):
+            raise ConfigError("engines", f"{role!r} is none of {', '.join(get_args(Role))}")
+        return cls(cast("Role", role), found["name"], _options(text, found["options"] or ""))
+
+    def __str__(self) -> str:
+        options = ",".join(f"{key}={value}" for key, value in self.options.items())
+        return f"{self.role}={self.name}" + (f":{options}" if options else "")
+
+
+def _options(text: str, listed: str) -> dict[str, str]:
+    options = {}
+    for part in filter(None, listed.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError("engines", f"{part!r} in {text!r} is not like key=value")
+        if key.strip() in options:
+            raise ConfigError("engines", f"{key.strip()!r} is given twice in {text!r}")
+        options[key.strip()] = value.strip()
+    return options
+
+
+def names() -> dict[str, str]:
+    """Return every engine's name and where it comes from."""
+    found = {point.name: point.value for point in _points()}
+    return found | {name: where for name, (where, _) in BUILT_IN.items()}
+
+
+def check(spec: Spec) -> None:
+    """Raise `ConfigError` unless there is an engine of that name, fit for its role."""
+    if spec.name in BUILT_IN:
+        role = BUILT_IN[spec.name][1]
+        if role != spec.role:
+            raise ConfigError("engines", f"{spec.name} is for {role}, not for {spec.role}")
+        return
+    found = [point.value for point in _points() if point.name == spec.name]
+    if not found:
+        raise ConfigError("engines", f"no engine {spec.name!r}; there are {', '.join(names())}")
+    if len(set(found)) > 1:
+        raise ConfigError("engines", f"{spec.name!r} is claimed by {' and '.join(found)}")
+
+
+def make(spec: Spec) -> Engine:
+    """Load an engine; raises `ModelMissing` if its library or model is not here."""
+    check(spec)
+    try:
+        engine = _factory(spec.name)(spec.options)
+    except ImportError as error:
+        raise ModelMissing(f"{spec.name} needs a library that is missing: {error}") from error
+    for method in (METHODS[spec.role], "about", "close"):
+        if not callable(getattr(engine, method, None)):
+            raise ConfigError("engines", f"{spec.name} has no {method}(), as {spec.role} must have")
+    return engine
+
+
+def _factory(name: str) -> Factory:
+    if name in BUILT_IN:
+        module, _, function = BUILT_IN[name][0].partition(":")
+        return cast("Factory", getattr(importlib.import_module(module), function))
+    point = next(point for point in _points() if point.name == name)
+    return cast("Factory", point.load())
+
+
+def _points() -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=GROUP))
+
+
+def take(options: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """Return an engine's options with defaults; an unknown one is a `ConfigError`."""
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ConfigError("engines", f"unknown option {unknown[0]!r}; there are {', '.join(known)}")
+    return {**known, **options}

@@ -1,0 +1,180 @@
+"""A real HTTP server on the loopback that gives small archives made here, and can misbehave.
+
+Used by the tests of the model store: it cuts answers short, ignores ranges, waits in mid-file, and
+keeps what it was asked. Also writers of the three kinds of archives, and a catalogue of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import lzma
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from lingua_scheduler.models.catalogue import Catalogue, Download, Model, Source
+
+VARIABLE = "LINGUA_TEST_URL"
+Content = Mapping[str, bytes]
+
+
+class Depot:
+    """What the server has, does and was asked."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.cuts: dict[str, list[int]] = {}  # path -> bytes given before each break, in turn
+        self.statuses: dict[str, int] = {}  # path -> the error it answers with
+        self.has_ranges = True
+        self.held: dict[str, threading.Event] = {}  # path -> let go after half of the file
+        self.reached = threading.Event()  # a held file is at its half
+        self.asked: list[tuple[str, str]] = []  # (path, range) in order
+        self.url = ""
+
+    def add(self, path: str, content: bytes) -> Download:
+        """Serve a file and return how a catalogue pins it."""
+        self.files[f"/{path}"] = content
+        digest = hashlib.sha256(content).hexdigest()
+        return Download(source="depot", path=path, size=len(content), sha256=digest)
+
+
+@contextmanager
+def running_depot() -> Iterator[Depot]:
+    depot = Depot()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            answer(self, depot)
+
+        def log_message(self, *words: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    depot.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield depot
+    finally:
+        for event in depot.held.values():
+            event.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def answer(request: BaseHTTPRequestHandler, depot: Depot) -> None:
+    path, wanted = request.path, request.headers.get("Range", "")
+    depot.asked.append((path, wanted))
+    content = depot.files.get(path)
+    request.close_connection = True
+    if content is None or path in depot.statuses:
+        request.send_error(depot.statuses.get(path, 404))
+        return
+    start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and depot.has_ranges else 0
+    if start >= len(content):
+        request.send_error(416)
+        return
+    request.send_response(206 if start else 200)
+    if start:
+        request.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+    request.send_header("Content-Length", str(len(content) - start))
+    request.end_headers()
+    give(request, depot, content[start:])
+
+
+def give(request: BaseHTTPRequestHandler, depot: Depot, rest: bytes) -> None:
+    if cuts := depot.cuts.get(request.path):
+        request.wfile.write(rest[: cuts.pop(0)])
+        return
+    if held := depot.held.get(request.path):
+        request.wfile.write(rest[: len(rest) // 2])
+        request.wfile.flush()
+        depot.reached.set()
+        held.wait(30)
+        rest = rest[len(rest) // 2 :]
+    # The one who asked may have been killed, as a test wanted.
+    with suppress(BrokenPipeError, ConnectionResetError):
+        request.wfile.write(rest)
+
+
+def tgz(content: Content) -> bytes:
+    """Return an npm-like tarball."""
+    return tar_of([plain(name, data) for name, data in content.items()], "w:gz")
+
+
+def wheel(content: Content) -> bytes:
+    """Return a zip, as wheels are."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as folder:
+        for name, data in content.items():
+            folder.writestr(name, data)
+    return out.getvalue()
+
+
+def deb(content: Content, links: Mapping[str, str] | None = None) -> bytes:
+    """Return a Debian package with these files and symbolic links."""
+    entries = [plain(f"./{name}", data) for name, data in content.items()]
+    entries += [symbolic(f"./{name}", target) for name, target in (links or {}).items()]
+    return deb_of(tar_of(entries, "w"))
+
+
+def deb_of(tar: bytes, name: str = "data.tar.xz") -> bytes:
+    """Return an `ar` archive as Debian packs one, of this tar."""
+    data = lzma.compress(tar) if name.endswith(".xz") else tar
+    members = {"debian-binary": b"2.0\n", "control.tar.xz": b"odd", name: data}
+    out = b"!<arch>\n"
+    for member, body in members.items():
+        header = f"{member:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(body):<10}`\n"
+        out += header.encode() + body + b"\n" * (len(body) % 2)
+    return out
+
+
+Entry = tuple[tarfile.TarInfo, bytes]
+
+
+def plain(name: str, data: bytes, mode: int = 0o644) -> Entry:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(data), mode
+    return entry, data
+
+
+def symbolic(name: str, target: str) -> Entry:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = tarfile.SYMTYPE, target
+    return entry, b""
+
+
+def tar_of(entries: list[Entry], mode: str) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as tar:  # type: ignore[call-overload]
+        for entry, data in entries:
+            tar.addfile(entry, io.BytesIO(data))
+    return out.getvalue()
+
+
+def model(name: str, *downloads: Download, **facts: object) -> Model:
+    """Return an entry of a catalogue that takes everything unless told otherwise."""
+    known: dict[str, object] = {
+        "name": name, "purpose": f"to test {name}", "licence": "CC0-1.0", "credit": "the tests",
+        "disk_mb": 1, "downloads": downloads, "take": {"package/": ""},
+    }  # fmt: skip
+    return Model(**{**known, **facts})  # type: ignore[arg-type]
+
+
+def catalogue(
+    urls: str | tuple[str, ...], *models: Model, groups: dict[str, tuple[str, ...]] | None = None
+) -> Catalogue:
+    """Return a catalogue whose only source is these servers."""
+    bases = (urls,) if isinstance(urls, str) else urls
+    source = Source(urls=bases, variable=VARIABLE)
+    return Catalogue(
+        sources={"depot": source}, groups=groups or {}, models={m.name: m for m in models}
+    )

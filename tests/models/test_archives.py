@@ -1,0 +1,168 @@
+"""Unpacking: three kinds of archives, and what a hostile or a damaged one may not do."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from lingua_scheduler.models import ModelCorrupt, UnsafeArchive
+from lingua_scheduler.models.archives import Unpacker, kind_of
+from models.depot import Entry, deb, deb_of, plain, symbolic, tar_of, tgz, wheel
+
+pytestmark = pytest.mark.unit
+
+LIMIT = 100_000
+
+
+def unpacked(tmp_path: Path, archive: bytes, kind: str, take: dict[str, str] | None = None) -> Path:
+    """Unpack one archive into `tree` and return that."""
+    file = tmp_path / "archive"
+    file.write_bytes(archive)
+    tree = tmp_path / "tree"
+    unpacker = Unpacker("m", tree, {"usr/": "root/usr/"} if take is None else take, LIMIT)
+    unpacker.unpack(file, kind)
+    unpacker.finish()
+    return tree
+
+
+def contents(tree: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(tree).as_posix(): path.read_bytes()
+        for path in tree.rglob("*")
+        if path.is_file()
+    }
+
+
+def hostile(*entries: Entry) -> bytes:
+    return deb_of(tar_of(list(entries), "w"))
+
+
+def test_only_what_is_taken_is_written_and_where_it_was_said(tmp_path: Path) -> None:
+    archive = tgz({"package/a/x.bin": b"1", "package/b/y.txt": b"2", "package/z": b"3"})
+    tree = unpacked(tmp_path, archive, "tgz", {"package/a/x.bin": "x", "package/b/": "texts/"})
+    assert contents(tree) == {"x": b"1", "texts/y.txt": b"2"}
+
+
+def test_a_wheel_is_unpacked(tmp_path: Path) -> None:
+    tree = unpacked(tmp_path, wheel({"usr/a": b"1", "other": b"2"}), "zip")
+    assert contents(tree) == {"root/usr/a": b"1"}
+
+
+def test_a_debian_package_is_unpacked_with_its_links_and_programs(tmp_path: Path) -> None:
+    entries = [
+        plain("./usr/bin/run", b"#!", 0o755),
+        plain("./usr/lib/liba.so.1.2", b"library"),
+        symbolic("./usr/lib/liba.so.1", "liba.so.1.2"),
+        plain("./etc/passwd", b"not taken"),
+    ]
+    tree = unpacked(tmp_path, hostile(*entries), "deb")
+    assert contents(tree) == {
+        "root/usr/bin/run": b"#!", "root/usr/lib/liba.so.1.2": b"library",
+        "root/usr/lib/liba.so.1": b"library",
+    }  # fmt: skip
+    assert (tree / "root/usr/lib/liba.so.1").is_symlink()
+    assert (tree / "root/usr/bin/run").stat().st_mode & 0o777 == 0o755
+    assert (tree / "root/usr/lib/liba.so.1.2").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_debian_package_that_is_not_compressed_is_read_too(tmp_path: Path) -> None:
+    tar = tar_of([plain("./usr/a", b"odd")], "w")
+    assert contents(unpacked(tmp_path, deb_of(tar, "data.tar"), "deb")) == {"root/usr/a": b"odd"}
+
+
+@pytest.mark.parametrize("name", ["../evil", "usr/../../evil", "/etc/evil", "usr/..\\evil"])
+def test_a_path_that_leaves_the_tree_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UnsafeArchive, match="leaves the tree"):
+        unpacked(tmp_path, hostile(plain(name, b"x")), "deb")
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_path_that_leaves_the_tree_is_refused_in_a_wheel(tmp_path: Path) -> None:
+    with pytest.raises(UnsafeArchive, match="leaves the tree"):
+        unpacked(tmp_path, wheel({"usr/../../evil": b"x"}), "zip")
+    assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize(
+    ("entries", "problem"),
+    [
+        ([symbolic("usr/a", "/etc/passwd")], "absolute"),
+        ([symbolic("usr/a", "../../../secret")], "out of the tree"),
+        (
+            # Lexically inside; but `deep/up` is the tree's parent folder by then.
+            [symbolic("usr/deep/up", "../.."), symbolic("usr/b", "deep/up/../../x")],
+            "out of the tree",
+        ),
+        ([symbolic("usr/d", "sub"), symbolic("usr/d/e", "x")], "where something else is"),
+        ([plain("usr/a", b"1"), symbolic("usr/a", "b")], "where something else is"),
+        ([plain("usr/a", b"1"), plain("usr/a", b"2")], "comes twice"),
+        ([plain("usr/a", b"1"), plain("usr/a/b", b"2")], "lies in a file"),
+        ([plain("usr/a", bytes(LIMIT + 1))], "more than"),
+        ([plain(f"usr/{n}", bytes(LIMIT // 4)) for n in range(5)], "more than"),
+    ],
+)
+def test_a_hostile_archive_is_refused(tmp_path: Path, entries: list[Entry], problem: str) -> None:
+    (tmp_path / "secret").write_text("mine")
+    with pytest.raises(UnsafeArchive, match=problem):
+        unpacked(tmp_path, hostile(*entries), "deb")
+    assert (tmp_path / "secret").read_text() == "mine"
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    entries = [symbolic("usr/out", "../../.."), plain("usr/out/evil", b"x")]
+    with pytest.raises(UnsafeArchive):
+        unpacked(tmp_path, hostile(*entries), "deb")
+    assert not list(tmp_path.glob("evil"))
+    assert not (tmp_path.parent / "evil").exists()
+
+
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_hard_links_devices_and_pipes_are_refused(tmp_path: Path, kind: bytes) -> None:
+    entry = tarfile.TarInfo("usr/a")
+    entry.type, entry.linkname = kind, "/etc/passwd"
+    with pytest.raises(UnsafeArchive, match="neither a file nor"):
+        unpacked(tmp_path, hostile((entry, b"")), "deb")
+
+
+def test_too_many_files_are_refused_even_if_none_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lingua_scheduler.models.archives.MEMBERS_MAX", 50)
+    entries = [plain(f"other/{number}", b"") for number in range(50)]
+    taken = plain("usr/a", b"1")
+    with pytest.raises(UnsafeArchive, match="too many"):
+        unpacked(tmp_path, hostile(*entries, taken), "deb")
+    assert contents(unpacked(tmp_path, hostile(*entries[1:], taken), "deb"))
+
+
+@pytest.mark.parametrize(
+    ("archive", "kind"),
+    [
+        (b"no archive at all", "tgz"),
+        (b"no archive at all", "zip"),
+        (b"no archive at all", "deb"),
+        (b"!<arch>\n" + b"x" * 60, "deb"),
+        (b"!<arch>\nshort", "deb"),
+        (b"!<arch>\n", "deb"),
+        (tgz({"usr/a": b"x" * 5000})[:-40], "tgz"),
+        (deb({"usr/a": bytes(range(256)) * 200})[:-80], "deb"),
+        (deb_of(b"x", "data.tar.zst"), "deb"),
+    ],
+)
+def test_a_damaged_archive_is_refused(tmp_path: Path, archive: bytes, kind: str) -> None:
+    with pytest.raises(ModelCorrupt):
+        unpacked(tmp_path, archive, kind)
+
+
+def test_an_archive_that_lacks_what_is_taken_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelCorrupt, match="have no usr/b"):
+        unpacked(tmp_path, deb({"usr/a": b"1"}), "deb", {"usr/a": "a", "usr/b": "b"})
+
+
+def test_the_kind_of_an_archive_is_told_by_its_name() -> None:
+    names = {"a.tgz": "tgz", "a.tar.gz": "tgz", "a.whl": "zip", "a_1_all.deb": "deb"}
+    assert {name: kind_of(name) for name in names} == names
+    with pytest.raises(ValueError, match="no known kind"):
+        kind_of("a.rar")

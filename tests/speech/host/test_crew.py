@@ -1,0 +1,312 @@
+"""Crews of worker processes that behave: who is asked, in which order, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.speech.engine import EngineError, Heard, Hint, ModelMissing, Sound
+from lingua_scheduler.speech.host import Crew, CrewRules, WorkerBusy, WorkerLost
+from lingua_scheduler.speech.plugins import Spec
+from speech.host.crews import CALL_S, crew_of, exists, run, say, until
+
+pytestmark = pytest.mark.stress
+
+SOUND = Sound(bytes(range(256)) * 625, 16_000)
+
+
+def oom_score(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
+async def ask_every_role() -> None:
+    roles = ("asr", "tts", "vad", "lid")
+    async with crew_of(*(f"{role}=allround" for role in roles), "mt=obedient") as crew:
+        assert set(crew.abouts) == set(range(5))
+        heard = await crew.call(0, SOUND, Hint(language="en"), timeout_s=CALL_S)
+        assert heard == Heard(text=f"160000 {sum(range(64))}", language="en")
+        spoken = await crew.call(1, "300001", "en", timeout_s=CALL_S)
+        assert spoken == Sound(bytes([7]) * 300_001, 16_000)
+        assert await crew.call(2, SOUND, timeout_s=CALL_S) == ((0, 5000),)
+        told = await crew.call(3, "x", ("en", "es"), timeout_s=CALL_S)
+        assert told == {"en": 0.5, "es": 0.5}
+        assert await crew.call(4, "say hola", "en", "es", timeout_s=CALL_S) == "hola"
+
+
+def test_engines_of_every_role_of_another_package_are_asked_in_one_process() -> None:
+    run(ask_every_role())
+
+
+def test_it_is_the_same_on_the_event_loop_that_nodes_use() -> None:
+    uvloop.run(ask_every_role())
+
+
+def test_an_unknown_engine_starts_nothing() -> None:
+    async def scenario() -> None:
+        crew = Crew([Spec("mt", "obedient"), Spec("mt", "nobody")])
+        with pytest.raises(ConfigError, match="no engine 'nobody'"):
+            await crew.start()
+        assert crew.pids == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ("mt=allround", "has no translate"),
+        ("mt=obedient:colour=red", "unknown option 'colour'"),
+        ("vad=liar", "about.. is not well formed"),
+    ],
+)
+def test_an_engine_that_cannot_be_as_configured_starts_nothing(spec: str, problem: str) -> None:
+    async def scenario() -> None:
+        # Also beside one that can: what an operator wrote is wrong, and is to be seen.
+        crew = Crew([Spec.parse("mt=obedient"), Spec.parse(spec)])
+        with pytest.raises(ConfigError, match=problem):
+            await crew.start()
+        assert crew.pids == []
+        assert not crew.is_ready
+
+    run(scenario())
+
+
+def test_one_engine_without_its_model_leaves_the_others() -> None:
+    async def scenario() -> None:
+        async with crew_of("mt=absent", "mt=obedient", "mt=obedient:load=missing") as crew:
+            assert list(crew.abouts) == [1]
+            assert sorted(crew.failures) == [0, 2]
+            for _ in range(2):
+                with pytest.raises(ModelMissing, match="lingua models install obedient"):
+                    await crew.call(2, "say x", "en", "es", timeout_s=CALL_S)
+            assert await crew.call(1, "say x", "en", "es", timeout_s=CALL_S) == "x"
+
+    run(scenario())
+
+
+def test_a_crew_of_which_no_engine_loads_says_why() -> None:
+    async def scenario() -> None:
+        crew = Crew([Spec.parse("mt=obedient:load=missing")], CrewRules(workers=2))
+        with pytest.raises(ModelMissing, match="lingua models install obedient"):
+            await crew.start()
+        assert crew.pids == []
+        broken = Crew([Spec.parse("mt=obedient:load=quote")])
+        with pytest.raises(EngineError, match="ValueError") as told:
+            await broken.start()
+        assert "secret" not in str(told.value)
+
+    run(scenario())
+
+
+def test_whoever_watches_is_told_of_loading_and_of_being_ready() -> None:
+    async def scenario() -> None:
+        seen: list[tuple[str, str]] = []
+        crew = Crew(
+            [Spec.parse("mt=obedient:load=slow")],
+            watch=lambda state, detail: seen.append((state, detail)),
+        )
+        starting = asyncio.create_task(crew.start())
+        await until(lambda: crew.pids)
+        assert not crew.is_ready
+        await starting
+        assert crew.is_ready
+        assert crew.load_s >= 1.0
+        await until(lambda: seen == [("loading", ""), ("ready", "")])
+        await crew.close()
+        assert not crew.is_ready
+
+    run(scenario())
+
+
+def test_calls_are_done_in_the_order_in_which_they_came(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with crew_of("mt=obedient") as crew:
+            order: list[str] = []
+
+            async def ask(text: str) -> None:
+                order.append(await say(crew, f"say {text}"))
+
+            first = asyncio.create_task(say(crew, f"wait_for {tmp_path / 'a'} {tmp_path / 'b'}"))
+            await until((tmp_path / "a").exists)
+            asks = [asyncio.create_task(ask(str(number))) for number in range(20)]
+            await until(lambda: crew.waiting == 20)
+            (tmp_path / "b").touch()
+            await asyncio.gather(first, *asks)
+            assert order == [str(number) for number in range(20)]
+
+    run(scenario())
+
+
+def test_no_more_calls_wait_than_the_rules_allow(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with crew_of("mt=obedient", queue_max=2) as crew:
+            first = asyncio.create_task(say(crew, f"wait_for {tmp_path / 'a'} {tmp_path / 'b'}"))
+            await until((tmp_path / "a").exists)
+            others = [asyncio.create_task(say(crew, f"say {number}")) for number in range(2)]
+            await until(lambda: crew.waiting == 2)
+            with pytest.raises(WorkerBusy):
+                await say(crew, "say one too many")
+            (tmp_path / "b").touch()
+            assert await asyncio.gather(*others) == ["0", "1"]
+            await first
+            assert await say(crew, "say again") == "again"
+
+    run(scenario())
+
+
+def test_a_call_does_not_wait_for_ever(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with crew_of("mt=obedient", wait_s=0.2) as crew:
+            first = asyncio.create_task(say(crew, f"wait_for {tmp_path / 'a'} {tmp_path / 'b'}"))
+            await until((tmp_path / "a").exists)
+            with pytest.raises(WorkerBusy):
+                await say(crew, "say x")
+            assert crew.waiting == 0
+            (tmp_path / "b").touch()
+            await first
+
+    run(scenario())
+
+
+def test_two_workers_work_at_the_same_time(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with crew_of("mt=obedient", workers=2) as crew:
+            await until(lambda: len(crew.pids) == 2)
+            paths = [(tmp_path / name, tmp_path / "go") for name in ("a", "b")]
+            asks = [asyncio.create_task(say(crew, f"wait_for {a} {go}")) for a, go in paths]
+            await until(lambda: all(begun.exists() for begun, _ in paths))
+            (tmp_path / "go").touch()
+            pids = await asyncio.gather(*asks)
+            assert sorted(map(int, pids)) == crew.pids
+
+    run(scenario())
+
+
+def test_partial_results_come_in_order_and_not_too_often() -> None:
+    async def scenario() -> None:
+        async with crew_of("mt=obedient", partial_ms=100) as crew:
+            seen: list[int] = []
+            began_s = time.monotonic()
+            await say(crew, "partials x", partial=lambda text: seen.append(int(text)))
+            took_ms = (time.monotonic() - began_s) * 1000
+            assert seen == sorted(set(seen))
+            assert 2 <= len(seen) <= took_ms / 100 + 1
+
+    run(scenario())
+
+
+def test_an_error_of_whoever_hears_partial_results_does_not_hurt_the_call() -> None:
+    async def scenario() -> None:
+        faults: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: faults.append(context["exception"]))
+        async with crew_of("mt=obedient") as crew:
+            assert await say(crew, "partials x", partial=lambda text: int(text + "!")) == "x"
+            assert {type(fault) for fault in faults} == {ValueError}
+            assert await say(crew, "say x") == "x"
+            assert crew.restarts == 0
+
+    run(scenario())
+
+
+def test_engines_are_closed_when_the_crew_is(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        closed = tmp_path / "closed"
+        async with crew_of(f"mt=obedient:closed={closed}") as crew:
+            pid = crew.pids[0]
+        assert closed.read_text() == str(pid)
+        with pytest.raises(WorkerLost) as lost:
+            await say(crew, "say x")
+        assert lost.value.why == "closed"
+
+    run(scenario())
+
+
+def test_closing_under_load_ends_every_call_and_every_process(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with crew_of("mt=obedient", workers=2, close_s=0.3) as crew:
+            await until(lambda: len(crew.pids) == 2)
+            pids = crew.pids
+            deaf = [asyncio.create_task(say(crew, f"deaf {tmp_path / n}")) for n in ("a", "b")]
+            waiting = [asyncio.create_task(say(crew, "say x")) for _ in range(10)]
+            await until(lambda: all((tmp_path / name).exists() for name in ("a", "b")))
+            await crew.close()
+            ends = await asyncio.gather(*deaf, *waiting, return_exceptions=True)
+            assert [getattr(end, "why", end) for end in ends] == ["closed"] * 12
+            assert not [pid for pid in pids if exists(pid)]
+
+    run(scenario())
+
+
+def test_closing_twice_and_being_cancelled_in_between_still_ends_every_process(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with crew_of("mt=obedient", close_s=1.0) as crew:
+            pids = crew.pids
+            ask = asyncio.create_task(say(crew, f"deaf {tmp_path / 'a'}"))
+            await until((tmp_path / "a").exists)
+            closing = asyncio.create_task(crew.close())
+            with pytest.raises(WorkerLost):
+                await ask
+            closing.cancel()
+            await crew.close()
+            assert not [pid for pid in pids if exists(pid)]
+
+    run(scenario())
+
+
+def test_an_error_of_whoever_watches_does_not_hurt_the_crew() -> None:
+    async def scenario() -> None:
+        faults: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: faults.append(context["exception"]))
+        async with crew_of("mt=obedient", watch=lambda state, _: int(state)) as crew:
+            assert await say(crew, "say x") == "x"
+        assert {type(fault) for fault in faults} == {ValueError}
+
+    run(scenario())
+
+
+def test_the_kernel_would_rather_end_a_worker_than_its_node() -> None:
+    async def scenario() -> None:
+        async with crew_of("mt=obedient") as crew:
+            assert oom_score(crew.pids[0]) == min(oom_score(os.getpid()) + 300, 1000)
+
+    run(scenario())
+
+
+def test_closing_while_loading_ends_the_start() -> None:
+    async def scenario() -> None:
+        crew = Crew([Spec.parse("mt=obedient:load=hang")])
+        starting = asyncio.create_task(crew.start())
+        await until(lambda: crew.pids)
+        pid = crew.pids[0]
+        await crew.close()
+        with pytest.raises(WorkerLost) as lost:
+            await starting
+        assert lost.value.why == "closed"
+        assert not exists(pid)
+
+    run(scenario())
+
+
+def test_a_start_that_is_cancelled_leaves_nothing() -> None:
+    async def scenario() -> None:
+        crew = Crew([Spec.parse("mt=obedient:load=hang")])
+        starting = asyncio.create_task(crew.start())
+        await until(lambda: crew.pids)
+        pid = crew.pids[0]
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert not exists(pid)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(scenario())
