@@ -1,4 +1,4 @@
-"""`lingua bench`: measures placement or the live path, or does harm to it, on this machine.
+"""`lingua bench`: measures placement, the live path or real speech, or does harm, on this machine.
 
 Touches no deployment and reads no settings. The tables are for people; `--json` prints one object
 per measurement and, on the last line, the numbers to quote. Progress goes to stderr.
@@ -23,6 +23,7 @@ from lingua_scheduler.bench.fleet import Shape
 from lingua_scheduler.bench.live import FULL, QUICK, measure_live
 from lingua_scheduler.bench.placement import Plan, measure
 from lingua_scheduler.bench.report import as_json_object
+from lingua_scheduler.cli.bench_speech import add_speech
 from lingua_scheduler.cli.table import render_table
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     live.add_argument("--json", action="store_true", help="print JSON, one object a line")
     live.set_defaults(run=run_live)
     add_chaos(benches)
+    add_speech(benches)
 
 
 def add_chaos(benches: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

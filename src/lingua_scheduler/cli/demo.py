@@ -1,8 +1,9 @@
 """`lingua demo`: shows what it does, on a private server that goes away with it.
 
-`live` is the whole: sockets, nodes, a room. `placement` is the core alone. Takes no settings and
-touches no deployment. Here is only the terminal: colours (on a terminal, and not with NO_COLOR),
-pauses for the reader (on a terminal) and tables. The stories are in `demo/`.
+Without a name: a real recording, translated live by real engines; `--room`: to two listeners. Both
+fetch their models first. `live` shows a room whose node is killed, with simulated nodes;
+`placement` is the core alone. Takes no settings and touches no deployment. Here is only the
+terminal: colours (not with NO_COLOR), pauses for the reader and tables; the stories are in `demo/`.
 """
 
 from __future__ import annotations
@@ -10,15 +11,22 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from lingua_scheduler.cli.models import installed_line, progress_on
 from lingua_scheduler.cli.table import render_table
 from lingua_scheduler.demo.live import tell_live_story
 from lingua_scheduler.demo.placement import tell_story
+from lingua_scheduler.demo.speech import GROUP, tell_room_story, tell_speech_story
+from lingua_scheduler.interpret import screen as captions
+from lingua_scheduler.models import default_store
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
+
+    from lingua_scheduler.interpret import Report
 
 PAUSE_S = 0.9
 COLOURS = {"title": "1", "good": "32", "wait": "33", "bad": "31", "note": "2"}
@@ -26,14 +34,84 @@ INDENT = "  "
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `lingua demo`; without a name it shows the live path."""
+    """Add `lingua demo`; without a name it translates real speech."""
     parser = subparsers.add_parser("demo", help="show what it does, on a private server")
-    parser.set_defaults(run=run_live)
+    parser.set_defaults(run=run_speech)
+    parser.add_argument(
+        "--room", action="store_true", help="a speaker and two listeners in two languages"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("lingua-demo"), metavar="DIR",
+        help="where the translated speech is written (default: lingua-demo)",
+    )  # fmt: skip
     demos = parser.add_subparsers(title="demos", metavar="NAME")
-    live = demos.add_parser("live", help="a room of three, two nodes, one of them killed")
+    live = demos.add_parser("live", help="a room of three, two simulated nodes, one of them killed")
     live.set_defaults(run=run_live)
     placement = demos.add_parser("placement", help="placement, waiting, failover and order")
     placement.set_defaults(run=run_placement)
+
+
+def run_speech(args: argparse.Namespace) -> int:
+    """Translate real speech; exit code 1 if anything it claims did not hold."""
+    terminal = Terminal(sys.stdout, os.environ)
+    install_models(terminal)
+    showing = Showing(terminal)
+    if args.room:
+        problems = asyncio.run(tell_room_story(showing))
+    else:
+        problems = asyncio.run(tell_speech_story(showing, args.out))
+    if not problems:
+        invite(terminal)
+    return report(problems)
+
+
+def install_models(terminal: Terminal) -> None:
+    """Fetch what is missing, and say what that is."""
+    store = default_store()
+    missing = [model for model in store.catalogue.expand([GROUP]) if not store.has(model.name)]
+    if not missing:
+        return
+    terminal.title(f"Models and a recording, once, into {store.root}")
+    for model in missing:
+        with progress_on(sys.stdout) as progress:
+            done = store.install(model.name, progress)[-1]
+        terminal.say(installed_line(done), "note")
+
+
+def invite(terminal: Terminal) -> None:
+    """Say how to go on."""
+    lingua = own_name()
+    terminal.title("Your turn")
+    for words, what in (
+        ("translate talk.wav --from en --to es --play", "a recording of yours"),
+        ("translate mic --from en --to es --to fr", "your microphone, into two languages"),
+        ("translate mic --two-way en es", "two people, each in their own language"),
+        ("demo --room", "one speaks, two listen in two languages"),
+        ("serve", "a service of your own; then, in another terminal:"),
+        ("node --engines default", "a node for it"),
+    ):
+        terminal.say(f"{lingua} {words:<44} {what}")
+
+
+def own_name() -> str:
+    """Return how this command was called, as short as it still works here."""
+    called = Path(sys.argv[0])
+    if called.name != "lingua":
+        return "lingua"
+    here = Path.cwd()
+    return str(called.relative_to(here) if called.is_relative_to(here) else called)
+
+
+class Showing:
+    """A story on a terminal: its lines, and live captions below them."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self.screen = terminal
+        self.captions = captions.Screen(sys.stdout, os.environ, shows_times=True)
+
+    def closing(self, report: Report) -> None:
+        """Show what became of the speech, and how long things took."""
+        self.captions.finish(report)
 
 
 def run_live(_: argparse.Namespace) -> int:

@@ -1,0 +1,44 @@
+"""Are words lost where long speech was sliced? Pure: two texts are laid side by side.
+
+The one pass is the reference: a word of it that the slices lack counts, near a border if the place
+where it is missing is within `NEAR` words of one. Misheard words are counted as missing only if
+nothing stands in their place.
+"""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lingua_scheduler.speech.scores import words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NEAR: Final = 2
+
+
+class Missing(NamedTuple):
+    """Words of the one pass that no slice has."""
+
+    at_borders: int
+    elsewhere: int
+
+
+def missing_words(one_pass: str, slices: Sequence[str]) -> Missing:
+    """Return how many words are missing, and where."""
+    wanted = words(one_pass)
+    pieces = [words(piece) for piece in slices]
+    got = [word for piece in pieces for word in piece]
+    borders = list(accumulate(len(piece) for piece in pieces))[:-1]
+    near = far = 0
+    for kind, i1, i2, j1, j2 in SequenceMatcher(None, wanted, got, autojunk=False).get_opcodes():
+        lost = (i2 - i1) - (j2 - j1)
+        if kind == "equal" or lost <= 0:
+            continue
+        if any(j1 - NEAR <= border <= j2 + NEAR for border in borders):
+            near += lost
+        else:
+            far += lost
+    return Missing(near, far)

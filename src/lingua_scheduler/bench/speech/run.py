@@ -1,0 +1,243 @@
+"""The benchmark itself: starts a private service, speaks into it, asks the translator, measures.
+
+The parts are independent and bounded: their length is that of the recordings. Whoever starts it is
+told what is being done. Models are expected to be there (`lingua models install bench`).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Final
+
+from lingua_scheduler.bench.speech import material
+from lingua_scheduler.bench.speech.borders import missing_words
+from lingua_scheduler.bench.speech.report import Long, SpeechReport, Translated, heard_of
+from lingua_scheduler.interpret import Order, RecordingSource, interpret, quantile
+from lingua_scheduler.local import private_service
+from lingua_scheduler.models import default_store
+from lingua_scheduler.speech.engine import Hint, Sound
+from lingua_scheduler.speech.host import Crew, CrewRules
+from lingua_scheduler.speech.plugins import Spec
+from lingua_scheduler.speech.scores import chrf, word_error_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lingua_scheduler.bench.speech.material import Talk
+    from lingua_scheduler.interpret import Report
+    from lingua_scheduler.local import PrivateService
+    from lingua_scheduler.models import Store
+    from lingua_scheduler.recording import Recording
+    from lingua_scheduler.speech.prompts import Prompt
+
+GROUP: Final = "bench"
+SILENCE_MS: Final = 400
+TAIL_MS: Final = 700
+# Prompts that are spoken in the full run, in each language.
+PROMPTS_SPOKEN: Final = 40
+LONG_S: Final = 300
+# Between prompts of continuous speech: shorter than what ends an utterance.
+BREATH_MS: Final = 120
+ASR_TIMEOUT_S: Final = 600.0
+MT_TIMEOUT_S: Final = 10.0
+ASR_AND_MT: Final = {"use_asr": True, "use_nmt": True, "use_tts": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured."""
+
+    engines: tuple[str, ...] = ("default",)
+    is_quick: bool = False
+    # Only continuous speech of so many seconds; 0: not that alone.
+    long_s: int = 0
+
+
+async def measure_speech(plan: Plan, tell: Callable[[str], None]) -> SpeechReport:
+    """Measure all that a plan asks for."""
+    store = default_store()
+    report = SpeechReport()
+    began = monotonic()
+    tell("starting a scheduler and a node")
+    pairs = (("en", "es"), ("es", "en"))
+    async with private_service(plan.engines, pairs=pairs) as service:
+        report.start_s = monotonic() - began
+        await _speak_all(plan, store, service, report, tell)
+        report.rss_mb = memory_mb(service.node_pid or os.getpid())
+        if plan.long_s or not plan.is_quick:
+            tell("speaking without a pause")
+            report.long.append(await _speak_long(store, service, plan.long_s or LONG_S))
+    for first, second in pairs:
+        tell(f"translating {first} to {second}")
+        report.translated.append(await _translate(store, first, second))
+    return report
+
+
+async def _speak_all(
+    plan: Plan, store: Store, service: PrivateService, report: SpeechReport,
+    tell: Callable[[str], None],
+) -> None:  # fmt: skip
+    tell("speaking English (LibriVox), in real time")
+    english = material.talk(material.librivox(store))
+    report.heard.append(heard_of("librivox en>es", english, await _say(service, english, "en")))
+    if plan.is_quick:
+        return
+    keys = [prompt.key for prompt in material.parallel(store, "en", "es")][:PROMPTS_SPOKEN]
+    for source in ("en", "es"):
+        tell(f"speaking prompts ({source}), in real time")
+        spoken = material.talk(material.prompts(store, source, keys))
+        said = await _say(service, spoken, source)
+        target = "es" if source == "en" else "en"
+        report.heard.append(heard_of(f"prompts {source}>{target}", spoken, said))
+
+
+async def _say(service: PrivateService, talk: Talk, source: str) -> Report:
+    order = Order(
+        urls=(service.session_url,), source=source, targets=("es" if source == "en" else "en",),
+        silence_ms=SILENCE_MS, init={"enable_streaming_asr": True},
+    )  # fmt: skip
+    return await interpret(RecordingSource(talk.recording, tail_ms=TAIL_MS), order)
+
+
+# Translation alone
+
+
+async def _translate(store: Store, source: str, target: str) -> Translated:
+    # English decides which prompts are long enough, in both directions.
+    prompts = material.parallel(store, "en", "es")
+    wanted = [_sides(prompt, source) for prompt in prompts]
+    ours, took_ms = await _translations("mt=apertium", source, target, [one for one, _ in wanted])
+    plain, _ = await _translations("mt=apertium:rules=no", source, target, [o for o, _ in wanted])
+    references = [reference for _, reference in wanted]
+    unseen = [at for at, prompt in enumerate(prompts) if prompt.is_held_out]
+    held = [references[at] for at in unseen]
+    return Translated(
+        direction=f"{source}>{target}",
+        prompts=len(prompts),
+        chrf=chrf(ours, references),
+        chrf_plain=chrf(plain, references),
+        chrf_held_out=chrf([ours[at] for at in unseen], held),
+        chrf_held_out_plain=chrf([plain[at] for at in unseen], held),
+        p50_ms=quantile(took_ms, 0.5),
+        p95_ms=quantile(took_ms, 0.95),
+    )
+
+
+def _sides(prompt: Prompt, source: str) -> tuple[str, str]:
+    pair = (prompt.first, prompt.second)
+    return pair if source == "en" else pair[::-1]
+
+
+async def _translations(
+    spec: str, source: str, target: str, texts: Sequence[str]
+) -> tuple[list[str], list[float]]:
+    """Return the translations and how long each took, in milliseconds."""
+    crew = Crew([Spec.parse(spec)], CrewRules())
+    await crew.start()
+    try:
+        # The first sentence starts the programs.
+        await crew.call(0, texts[0], source, target, timeout_s=MT_TIMEOUT_S)
+        found, took_ms = [], []
+        for text in texts:
+            began = perf_counter()
+            found.append(await crew.call(0, text, source, target, timeout_s=MT_TIMEOUT_S))
+            took_ms.append((perf_counter() - began) * 1000)
+    finally:
+        await crew.close()
+    return found, took_ms
+
+
+# Continuous speech
+
+
+async def _speak_long(store: Store, service: PrivateService, seconds: int) -> Long:
+    talk = continuous(store, seconds)
+    order = Order(
+        urls=(service.session_url,), source="en", targets=("es",), silence_ms=SILENCE_MS,
+        init={"pipeline": ASR_AND_MT},
+    )  # fmt: skip
+    source = RecordingSource(talk.recording, is_live=False, tail_ms=TAIL_MS)
+    report = await interpret(source, order)
+    one_pass = await _hear_at_once(talk.recording)
+    slices = [said.text_asr for said in report.utterances]
+    missing = missing_words(one_pass, slices)
+    starts = [said.start_ms for said in report.utterances]
+    coverage = report.coverage
+    delivered = coverage.delivered_ms + coverage.silent_ms if coverage else 0
+    return Long(
+        speech_s=round(talk.speech_ms / 1000, 1),
+        slices=len(slices),
+        words_one_pass=len(one_pass.split()),
+        words_sliced=sum(len(piece.split()) for piece in slices),
+        missing_at_borders=missing.at_borders,
+        missing_elsewhere=missing.elsewhere,
+        wer_one_pass=word_error_rate([(talk.text, one_pass)]),
+        wer_sliced=word_error_rate([(talk.text, " ".join(slices))]),
+        in_order=starts == sorted(starts),
+        covered_percent=round(100 * delivered / coverage.admitted_ms, 3) if coverage else 0.0,
+    )
+
+
+def continuous(store: Store, seconds: int) -> Talk:
+    """Return so much speech of one speaker without a pause that would end an utterance."""
+    keys = [prompt.key for prompt in material.parallel(store, "en", "es")]
+    parts: list[material.Spoken] = []
+    length_ms = 0.0
+    for one in material.prompts(store, "en", keys):
+        if length_ms >= seconds * 1000:
+            break
+        parts.append(material.Spoken(one.key, one.text, material.softened(one.recording)))
+        length_ms += one.duration_ms + BREATH_MS
+    return material.talk(parts, BREATH_MS)
+
+
+async def _hear_at_once(recording: Recording) -> str:
+    """Return what the recogniser makes of all of it in one call."""
+    crew = Crew([Spec.parse("asr=whisper:model=base")], CrewRules())
+    await crew.start()
+    try:
+        sound = Sound(recording.pcm, recording.sample_rate)
+        heard = await crew.call(0, sound, Hint(language="en"), timeout_s=ASR_TIMEOUT_S)
+    finally:
+        await crew.close()
+    return str(heard.text)
+
+
+# Memory
+
+
+def memory_mb(pid: int) -> float:
+    """Return the memory of a process and of all it started; what they share counts once."""
+    return sum(_own_kb(one) for one in family(pid)) / 1024
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and its descendants."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and (parent := _parent_of(entry)):
+            parents.setdefault(parent, []).append(int(entry.name))
+    found = [pid]
+    for one in found:
+        found += parents.get(one, [])
+    return found
+
+
+def _parent_of(entry: Path) -> int:
+    try:
+        # After the name, which may hold anything: state, parent.
+        return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _own_kb(pid: int) -> int:
+    """Return a process' proportional share of the memory it uses."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)

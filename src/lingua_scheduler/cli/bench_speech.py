@@ -1,0 +1,112 @@
+"""`lingua bench speech`: real recordings through real engines; errors, quality, delay, memory.
+
+Starts a scheduler and a node of its own. The tables are for people; `--json` prints one object per
+measurement and, on the last line, the numbers to quote. Progress goes to stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+import uvloop
+
+from lingua_scheduler.cli.table import render_table
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from lingua_scheduler.bench.speech.report import SpeechReport
+
+HEARD = (
+    "talk", "utterances", "speech", "WER", "first audio p50", "p95", "asr p50", "mt", "tts",
+    "scheduler p99", "RTF", "lost",
+)  # fmt: skip
+TRANSLATED = ("direction", "prompts", "chrF", "plain", "unseen half", "plain", "p50", "p95")
+LONG = (
+    "continuous", "slices", "words", "one pass", "missing at borders", "elsewhere", "WER",
+    "one pass", "in order", "covered",
+)  # fmt: skip
+
+
+def add_speech(benches: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `lingua bench speech`."""
+    speech = benches.add_parser("speech", help="real recordings through real engines")
+    speech.add_argument("--quick", action="store_true", help="less of it, in under 50 s")
+    speech.add_argument("--json", action="store_true", help="print JSON, one object a line")
+    speech.add_argument(
+        "--engines", nargs="+", default=["default"], metavar="ROLE=NAME",
+        help="engines of the node (default: default)",
+    )  # fmt: skip
+    speech.add_argument(
+        "--long", type=int, default=0, metavar="S", help="so much continuous speech (full: 300 s)"
+    )
+    speech.set_defaults(run=run_speech)
+
+
+def run_speech(args: argparse.Namespace) -> int:
+    """Measure and print; speech that was lost ends it with exit code 1."""
+    # Only here: the other benchmarks need no models.
+    from lingua_scheduler.bench.speech.run import GROUP, Plan, measure_speech  # noqa: PLC0415
+    from lingua_scheduler.cli.models import progress_on  # noqa: PLC0415
+    from lingua_scheduler.models import default_store  # noqa: PLC0415
+
+    with progress_on(sys.stderr) as progress:
+        default_store().install(GROUP, progress)
+    plan = Plan(tuple(args.engines), is_quick=args.quick, long_s=args.long)
+    report = uvloop.run(measure_speech(plan, _tell))
+    if args.json:
+        print("\n".join(msgspec.json.encode(row).decode() for row in report.objects()))
+    else:
+        print(page(report))
+    return 1 if any(one.unaccounted_ms or one.failed for one in report.heard) else 0
+
+
+def _tell(what: str) -> None:
+    print(f"  {what} …", file=sys.stderr, flush=True)
+
+
+def page(report: SpeechReport) -> str:
+    """Return what a person reads."""
+    parts = [render_table(HEARD, _heard(report)), render_table(TRANSLATED, _translated(report))]
+    if report.long:
+        parts.append(render_table(LONG, _long(report)))
+    memory = f"memory of the node with its engines: {report.rss_mb:.0f} MB"
+    return "\n\n".join([*parts, f"{memory}; ready after {report.start_s:.1f} s"])
+
+
+def _heard(report: SpeechReport) -> Sequence[Sequence[str | int]]:
+    return [
+        (
+            one.name, one.utterances, f"{one.speech_s:.1f} s", f"{100 * one.wer:.1f} %",
+            f"{one.first_audio_p50_s:.2f} s", f"{one.first_audio_p95_s:.2f} s",
+            f"{one.asr_p50_ms:.0f} ms", f"{one.mt_p50_ms:.0f} ms", f"{one.tts_p50_ms:.0f} ms",
+            f"{one.scheduler_p99_ms:.0f} ms", f"{one.rtf:.3f}", f"{one.unaccounted_ms} ms",
+        )
+        for one in report.heard
+    ]  # fmt: skip
+
+
+def _translated(report: SpeechReport) -> Sequence[Sequence[str | int]]:
+    return [
+        (
+            one.direction, one.prompts, f"{one.chrf:.1f}", f"{one.chrf_plain:.1f}",
+            f"{one.chrf_held_out:.1f}", f"{one.chrf_held_out_plain:.1f}", f"{one.p50_ms:.1f} ms",
+            f"{one.p95_ms:.1f} ms",
+        )
+        for one in report.translated
+    ]  # fmt: skip
+
+
+def _long(report: SpeechReport) -> Sequence[Sequence[str | int]]:
+    return [
+        (
+            f"{one.speech_s:.0f} s", one.slices, one.words_sliced, one.words_one_pass,
+            one.missing_at_borders, one.missing_elsewhere, f"{100 * one.wer_sliced:.1f} %",
+            f"{100 * one.wer_one_pass:.1f} %", "yes" if one.in_order else "NO",
+            f"{one.covered_percent:.1f} %",
+        )
+        for one in report.long
+    ]  # fmt: skip

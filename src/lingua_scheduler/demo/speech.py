@@ -1,0 +1,261 @@
+"""The stories of `lingua demo` and `lingua demo --room`: real speech, translated live.
+
+A real scheduler and a real node as processes of their own, a real recording (LibriVox, Jane
+Austen), spoken at the pace at which it was read; the node recognises, translates and speaks. Each
+story checks what it claims and returns what did not hold. How it looks is up to the `Showing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Protocol
+
+from lingua_scheduler.captions import to_srt
+from lingua_scheduler.client import Notice, Outcome, connect
+from lingua_scheduler.interpret import Order, RecordingSource, interpret
+from lingua_scheduler.interpret.outputs import captions_of, speech_of
+from lingua_scheduler.interpret.playback import NoPlayer, Playback
+from lingua_scheduler.local import private_service
+from lingua_scheduler.messages.to_client import UtteranceAccepted
+from lingua_scheduler.models import default_store
+from lingua_scheduler.recording import Recording, read, write_wav
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lingua_scheduler.client import Session
+    from lingua_scheduler.demo.placement import Screen
+    from lingua_scheduler.interpret import Listener, Rendition, Report, Utterance
+    from lingua_scheduler.local import PrivateService
+
+GROUP: Final = "demo"
+RECORDINGS: Final = "recordings-librivox-en"
+ENGINES: Final = ("default",)
+SPOKEN, TARGET = "en", "es"
+LISTENERS: Final = (("Ben", "es"), ("Cleo", "fr"))
+PAUSE_MS, SILENCE_MS, TAIL_MS = 900, 400, 700
+# How long listeners may take to hear the last sentence.
+WAIT_S: Final = 60.0
+
+
+class Showing(Protocol):
+    """How a story looks."""
+
+    @property
+    def screen(self) -> Screen:
+        """Titles and lines."""
+
+    @property
+    def captions(self) -> Listener:
+        """Live captions."""
+
+    def closing(self, report: Report) -> None:
+        """Show what became of the speech, and how long things took."""
+
+
+@dataclass(slots=True)
+class Guest:
+    """Somebody in the room who listens."""
+
+    name: str
+    language: str
+    session: Session
+    # Utterance -> its text there; what is missing is an empty one.
+    heard: dict[int, str] = field(default_factory=dict)
+
+
+def recording_of(names: int = 5) -> Recording:
+    """Return the reader's sentences with a pause after each."""
+    folder = default_store().path(RECORDINGS) / "wav"
+    parts = [read(file) for file in sorted(folder.glob("*.wav"))[:names]]
+    rate = parts[0].sample_rate
+    pause = bytes(2 * (rate * PAUSE_MS // 1000))
+    return Recording(b"".join(part.pcm + pause for part in parts), rate)
+
+
+async def tell_speech_story(showing: Showing, folder: Path) -> list[str]:
+    """Translate a recording live, write what came of it; returns what did not hold."""
+    screen = showing.screen
+    recording = recording_of()
+    async with AsyncExitStack() as stack:
+        service = await stack.enter_async_context(_service(screen, ((SPOKEN, TARGET),)))
+        screen.title("A recording in English, put into Spanish while it is read")
+        screen.say("Sense and Sensibility, read for LibriVox; as a microphone would hear it")
+        player = await _player(stack, screen)
+        order = Order(
+            urls=(service.session_url,), source=SPOKEN, targets=(TARGET,), silence_ms=SILENCE_MS,
+            init={"enable_streaming_asr": True},
+        )  # fmt: skip
+        source = RecordingSource(recording, tail_ms=TAIL_MS)
+        report = await interpret(source, order, Playing(showing.captions, player))
+    screen.title("What came of it")
+    showing.closing(report)
+    write_results(screen, report, folder)
+    return problems_of(report)
+
+
+def write_results(screen: Screen, report: Report, folder: Path) -> None:
+    """Write captions and speech, and say where."""
+    folder.mkdir(parents=True, exist_ok=True)
+    captions = folder / f"sensibility.{TARGET}.srt"
+    captions.write_text(to_srt(captions_of(report, TARGET)), encoding="utf-8")
+    speech = speech_of(report, TARGET)
+    if speech is not None:
+        sound = folder / f"sensibility.{TARGET}.wav"
+        write_wav(sound, speech.pcm, speech.sample_rate)
+        length_s = len(speech.pcm) / 2 / speech.sample_rate
+        screen.say(f"spoken: {sound} ({length_s:.0f} s), captions: {captions}", "good")
+
+
+def problems_of(report: Report) -> list[str]:
+    """Return what a story about this report could not claim."""
+    found = []
+    coverage = report.coverage
+    if coverage is None or coverage.failed_ms or coverage.skipped_ms or report.lost_ms:
+        found.append("some speech came to nothing")
+    if report.error is not None:
+        found.append(f"it ended early: {report.error}")
+    if not report.utterances:
+        found.append("no utterance was heard")
+    found += [
+        f"utterance {said.index} has no translation: {one.reason}"
+        for said in report.utterances
+        for one in said.renditions.values()
+        if one.has_failed or not (one.is_silent or (one.text and one.pcm))
+    ]
+    return found
+
+
+class Playing:
+    """Passes everything on, and plays what was spoken if there is something to play it with."""
+
+    def __init__(self, shown: Listener, player: Playback | None) -> None:
+        self._shown = shown
+        self._player = player
+
+    def accepted(self, utterance: Utterance) -> None:
+        """Pass it on."""
+        self._shown.accepted(utterance)
+
+    def partial(self, utterance: Utterance, text: str) -> None:
+        """Pass it on."""
+        self._shown.partial(utterance, text)
+
+    def rendered(self, utterance: Utterance, rendition: Rendition) -> None:
+        """Pass it on and play it."""
+        self._shown.rendered(utterance, rendition)
+        if self._player is not None:
+            self._player.play(rendition.pcm, rendition.sample_rate)
+
+    def noticed(self, what: str) -> None:
+        """Pass it on."""
+        self._shown.noticed(what)
+
+
+async def _player(stack: AsyncExitStack, screen: Screen) -> Playback | None:
+    try:
+        return await stack.enter_async_context(Playback())
+    except NoPlayer:
+        screen.say("(no sound device here: the Spanish is written to a file)", "note")
+        return None
+
+
+def _service(
+    screen: Screen, pairs: tuple[tuple[str, str], ...]
+) -> AbstractAsyncContextManager[PrivateService]:
+    screen.title("A scheduler and a node that listens, translates and speaks")
+    return private_service(ENGINES, pairs=pairs, say=lambda line: screen.say(line, "note"))
+
+
+# The room
+
+
+async def tell_room_story(showing: Showing) -> list[str]:
+    """Let one person speak to two who hear it in their languages; returns what did not hold."""
+    screen = showing.screen
+    pairs = tuple((SPOKEN, language) for _, language in LISTENERS)
+    async with _service(screen, pairs) as service:
+        screen.title("Ana speaks English; Ben hears Spanish, Cleo French")
+        room = Room(screen, service)
+        return await room.play()
+
+
+class Room:
+    """A speaker and the listeners, each with a session of their own."""
+
+    def __init__(self, screen: Screen, service: PrivateService) -> None:
+        self._screen = screen
+        self._url = service.session_url
+        # Utterances of the speaker that were accepted, and when.
+        self._said: dict[int, float] = {}
+        self._guests: list[Guest] = []
+        # A listener heard something.
+        self._changed = asyncio.Event()
+
+    async def play(self) -> list[str]:
+        """Speak until the recording ends and everybody has heard all of it."""
+        async with AsyncExitStack() as stack:
+            ana = await stack.enter_async_context(self._session(SPOKEN, LISTENERS[0][1]))
+            code = await ana.create_room(preferred_lang=SPOKEN, display_name="Ana")
+            for name, language in LISTENERS:
+                session = await stack.enter_async_context(self._session(language, SPOKEN))
+                await session.join_room(code, preferred_lang=language, display_name=name)
+                self._guests.append(Guest(name, language, session))
+            listening = [asyncio.create_task(self._listen(guest)) for guest in self._guests]
+            following = asyncio.create_task(self._follow(ana))
+            try:
+                async for chunk in RecordingSource(recording_of(), tail_ms=TAIL_MS).chunks():
+                    await ana.send(chunk)
+                coverage = await ana.close()
+                await following
+                await self._until_heard()
+            finally:
+                for task in (*listening, following):
+                    task.cancel()
+                await asyncio.wait([*listening, following])
+        self._screen.title("What came of it")
+        count = len(self._said)
+        self._screen.say(f"{count} sentences, heard by both, each recognised once", "good")
+        if coverage is not None:
+            parts = f"{coverage.admitted_ms} ms admitted, {coverage.silent_ms} ms of it silence"
+            self._screen.say(f"speech: {parts}, {coverage.failed_ms} ms failed")
+        return self._problems()
+
+    def _session(self, source: str, target: str) -> Session:
+        return connect(self._url, source=source, targets=target, init={"silence_ms": SILENCE_MS})
+
+    async def _follow(self, ana: Session) -> None:
+        """Note what of the speaker's words was accepted."""
+        async for event in ana:
+            if isinstance(event, Notice) and isinstance(event.message, UtteranceAccepted):
+                self._said[event.message.utterance_index] = monotonic()
+
+    async def _listen(self, guest: Guest) -> None:
+        async for event in guest.session:
+            if isinstance(event, Outcome) and not event.is_own:
+                guest.heard[event.utterance_index] = event.text
+                since = self._said.get(event.utterance_index)
+                after = f" ({monotonic() - since:.2f} s after the cut)" if since else ""
+                words = event.text or f"(missing: {event.reason})"
+                self._screen.say(f"{guest.name} [{guest.language}]  {words}{after}")
+                self._changed.set()
+
+    async def _until_heard(self) -> None:
+        """Wait until every listener has an outcome of everything that was said."""
+        async with asyncio.timeout(WAIT_S):
+            while any(len(guest.heard) < len(self._said) for guest in self._guests):
+                self._changed.clear()
+                await self._changed.wait()
+
+    def _problems(self) -> list[str]:
+        found = []
+        for guest in self._guests:
+            indices = list(guest.heard)
+            if indices != sorted(self._said):
+                found.append(f"{guest.name} heard {indices}, said was {sorted(self._said)}")
+            if not any(guest.heard.values()):
+                found.append(f"{guest.name} heard nothing")
+        return found

@@ -1,0 +1,145 @@
+"""A report as files: captions of each language, everything as JSON, the translated speech as audio.
+
+Speech is placed on the timeline of the source: each piece begins where its utterance does, or when
+the piece before it has ended, with silence between. Captions have the times of the voice.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from array import array
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lingua_scheduler.captions import Caption
+from lingua_scheduler.interpret.report import STAGES, languages_of, quantile
+from lingua_scheduler.recording import Recording
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lingua_scheduler.interpret.report import Rendition, Report, Utterance
+
+PARTS: Final = (0.5, 0.95)
+
+
+def captions_of(report: Report, target: str = "") -> list[Caption]:
+    """Return what was said, in one language or in any; what is missing is said to be missing."""
+    return [
+        Caption(
+            said.start_ms,
+            said.voice_end_ms or said.end_ms,
+            one.text if not one.reason else f"[missing: {one.reason}]",
+        )
+        for said, one in _renditions(report, target)
+        if not one.is_silent
+    ]
+
+
+def as_json(report: Report, source: str) -> str:
+    """Return all of it but the audio, as one JSON object."""
+    whole = {
+        "source": source,
+        "targets": languages_of(report.utterances),
+        "utterances": [_utterance(said) for said in report.utterances],
+        "summary": summary(report),
+    }
+    return json.dumps(whole, ensure_ascii=False, indent=2) + "\n"
+
+
+def summary(report: Report) -> dict[str, Any]:
+    """Return what became of the speech, and how long it took."""
+    coverage = report.coverage
+    latencies = {
+        name: {f"p{100 * part:.0f}_ms": round(quantile(values, part), 1) for part in PARTS}
+        for name, values in report.latencies_ms().items()
+        if values
+    }
+    return {
+        "audio_ms": round(report.audio_ms),
+        "took_ms": round(1000 * report.took_s),
+        "utterances": len(report.utterances),
+        "coverage": {
+            name: getattr(coverage, name) for name in type(coverage).__struct_fields__
+        } if coverage is not None else None,
+        "lost_ms": round(report.lost_ms),
+        "failures": report.failures,
+        "resumes": report.resumes,
+        "latency": latencies,
+        "error": str(report.error) if report.error is not None else None,
+    }  # fmt: skip
+
+
+def speech_of(report: Report, target: str = "") -> Recording | None:
+    """Return what was spoken in a language, or in any, on the source's timeline; None: nothing."""
+    pieces = [(said.start_ms, one) for said, one in _renditions(report, target) if one.pcm]
+    if not pieces:
+        return None
+    rate = max(one.sample_rate for _, one in pieces)
+    out = bytearray()
+    for start_ms, one in pieces:
+        start = 2 * round(start_ms * rate / 1000)
+        out += bytes(max(0, start - len(out)))
+        out += resampled(one.pcm, one.sample_rate, rate)
+    return Recording(bytes(out), rate)
+
+
+def path_for(path: Path, target: str, targets: Sequence[str]) -> Path:
+    """Return the file of one language: as it was named, or with the language before its end."""
+    if len(targets) == 1 or path == Path("-"):
+        return path
+    return path.with_name(f"{path.stem}.{target}{path.suffix}")
+
+
+def resampled(pcm: bytes, rate: int, wanted: int) -> bytes:
+    """Return samples at another rate, by straight lines between them: voices of several engines."""
+    if rate == wanted or not pcm:
+        return pcm
+    samples = array("h", pcm)
+    if sys.byteorder == "big":
+        samples.byteswap()
+    last, step = len(samples) - 1, rate / wanted
+    out = array("h")
+    for number in range(len(samples) * wanted // rate):
+        at = number * step
+        left = int(at)
+        right = min(left + 1, last)
+        out.append(round(samples[left] + (samples[right] - samples[left]) * (at - left)))
+    if sys.byteorder == "big":
+        out.byteswap()
+    return out.tobytes()
+
+
+def _renditions(report: Report, target: str) -> Iterator[tuple[Utterance, Rendition]]:
+    for said in report.utterances:
+        for code, one in said.renditions.items():
+            if not target or code == target:
+                yield said, one
+
+
+def _utterance(said: Utterance) -> dict[str, Any]:
+    return {
+        "index": said.index,
+        "start_ms": round(said.start_ms),
+        "end_ms": round(said.end_ms),
+        "voice_end_ms": round(said.voice_end_ms),
+        "text": said.text_asr,
+        "renditions": {code: _rendition(one) for code, one in said.renditions.items()},
+    }
+
+
+def _rendition(one: Rendition) -> dict[str, Any]:
+    took = one.stages_ms()
+    shown: dict[str, Any] = {"text": one.text}
+    if one.reason:
+        shown |= {"reason": one.reason, "detail": one.detail}
+    if one.latency_ms is not None:
+        shown["latency_ms"] = round(one.latency_ms)
+    shown |= {f"{name}_ms": round(took[name], 1) for name in STAGES if name in took}
+    if one.timeline is not None:
+        fields = type(one.timeline).__struct_fields__
+        shown["timeline"] = {name: getattr(one.timeline, name) for name in fields}
+    if one.languages:
+        shown["languages"] = one.languages
+    return shown

@@ -1,0 +1,198 @@
+"""Live captions on a stream: for people on a terminal, plain lines elsewhere.
+
+On a terminal the last line is redrawn in place, grey: what is being recognised. Above it stand the
+finished utterances: when, what was said, what it became in each language, how long it took. It is
+a `Listener`; it measures nothing. Colours only on a terminal, and not with NO_COLOR.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, TextIO
+
+from lingua_scheduler.captions import clean, columns, filled
+from lingua_scheduler.interpret.report import STAGES, quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lingua_scheduler.interpret.report import Rendition, Report, Utterance
+
+COLUMNS_DEFAULT, COLUMNS_MIN = 80, 20
+COLOURS: Final = {"said": "1", "good": "32", "bad": "31", "note": "2", "wait": "33"}
+CLEAR_LINE: Final = "\r\x1b[K"
+STAGE_NAMES: Final = {
+    "total": "end of speech → result",
+    "asr": "recognising",
+    "mt": "translating",
+    "tts": "speaking",
+    "scheduler": "scheduler itself",
+}
+
+
+class Screen:
+    """Shows what happens, as it happens."""
+
+    def __init__(self, stream: TextIO, environ: Mapping[str, str], *, shows_times: bool) -> None:
+        self._stream = stream
+        self._is_terminal = stream.isatty() and environ.get("TERM") != "dumb"
+        self._has_colours = self._is_terminal and not environ.get("NO_COLOR")
+        # Latencies are worth showing: the source comes at the pace of speech.
+        self._shows_times = shows_times
+        # What stands on the line that is redrawn; empty: the cursor is at the start of a new line.
+        self._pending = ""
+        # The utterance whose text was printed last.
+        self._shown: Utterance | None = None
+
+    # Listener
+
+    def accepted(self, utterance: Utterance) -> None:
+        """Show that something was said and is on its way."""
+        self._redraw(f"{clock(utterance.start_ms)}  …")
+
+    def partial(self, utterance: Utterance, text: str) -> None:
+        """Show what was recognised so far, the end of it if it is long."""
+        if not utterance.renditions:
+            self._redraw(f"{clock(utterance.start_ms)}  {clean(text)} …")
+
+    def rendered(self, utterance: Utterance, rendition: Rendition) -> None:
+        """Print an utterance in one language."""
+        at = clock(utterance.start_ms)
+        if rendition.is_silent:
+            self._erase()
+            return
+        if self._shown is not utterance:
+            self._shown = utterance
+            if utterance.text_asr:
+                self._paragraph(at, utterance.text_asr, "said")
+        name = f"{at} {rendition.target}" if not self._is_terminal else f"  → {rendition.target}"
+        if rendition.reason:
+            detail = f": {rendition.detail}" if rendition.detail else ""
+            self._paragraph(name, f"(missing: {rendition.reason}{detail})", "bad")
+        elif rendition.target and rendition.text:
+            self._paragraph(name, rendition.text, "good")
+        if self._shows_times and (took := delays(rendition)):
+            self._paragraph("" if self._is_terminal else f"{at} time", took, "note")
+
+    def noticed(self, what: str) -> None:
+        """Print what people want to know."""
+        self.line(f"({clean(what)})", "wait")
+
+    # Also for others
+
+    def line(self, text: str, tone: str = "plain") -> None:
+        """Print one line above the one that is redrawn."""
+        pending = self._pending
+        self._erase()
+        print(self._coloured(text, tone), file=self._stream, flush=True)
+        if pending:
+            self._redraw(pending)
+
+    def waiting(self, text: str) -> None:
+        """Show, on a terminal, what is being done."""
+        self._redraw(text)
+
+    def finish(self, report: Report | None) -> None:
+        """Leave the line that is redrawn; say what became of all of it."""
+        self._erase()
+        if report is not None:
+            for text, tone in closing_lines(report):
+                self.line(text, tone)
+
+    def _paragraph(self, label: str, text: str, tone: str) -> None:
+        """Print a label and a text beside it, which does not run below the label."""
+        margin = 9
+        if not self._is_terminal:
+            self.line(f"{label}  {clean(text)}", tone)
+            return
+        lines = filled(clean(text), max(COLUMNS_MIN, self._columns() - margin - 1)) or [""]
+        self._erase()
+        for number, line in enumerate(lines):
+            head = label if not number else ""
+            gap = " " * max(1, margin - columns(head))
+            print(
+                f"{self._coloured(head, 'note')}{gap}{self._coloured(line, tone)}",
+                file=self._stream,
+            )
+        self._stream.flush()
+
+    def _redraw(self, text: str) -> None:
+        if not self._is_terminal:
+            return
+        self._pending = text
+        shown = tail(text, self._columns() - 1)
+        self._stream.write(f"{CLEAR_LINE}{self._coloured(shown, 'note')}")
+        self._stream.flush()
+
+    def _erase(self) -> None:
+        if self._pending:
+            self._stream.write(CLEAR_LINE)
+            self._stream.flush()
+            self._pending = ""
+
+    def _columns(self) -> int:
+        """Return the width now: the window may have changed."""
+        try:
+            columns_now = os.get_terminal_size(self._stream.fileno()).columns
+        except OSError:
+            return COLUMNS_DEFAULT
+        # A terminal may not know, and says 0.
+        return max(COLUMNS_MIN, columns_now or COLUMNS_DEFAULT)
+
+    def _coloured(self, text: str, tone: str) -> str:
+        if not self._has_colours or tone not in COLOURS or not text:
+            return text
+        return f"\x1b[{COLOURS[tone]}m{text}\x1b[0m"
+
+
+def clock(at_ms: float) -> str:
+    """Return a place in the audio as people read it."""
+    minutes, seconds = divmod(at_ms / 1000, 60)
+    return f"{int(minutes)}:{seconds:04.1f}" if seconds < 59.95 else f"{int(minutes) + 1}:00.0"
+
+
+def tail(text: str, width: int) -> str:
+    """Return the end of a text that fits into so many columns."""
+    if columns(text) <= width:
+        return text
+    used, start = 1, len(text)
+    while start and used + columns(text[start - 1]) <= width:
+        start -= 1
+        used += columns(text[start])
+    return f"…{text[start:]}"
+
+
+def delays(rendition: Rendition) -> str:
+    """Return how long it took, in one line; empty if nobody knows."""
+    parts = [f"{name} {ms:.0f}" for name, ms in rendition.stages_ms().items()]
+    if rendition.latency_ms is not None:
+        parts.insert(0, f"{rendition.latency_ms / 1000:.2f} s after the voice")
+    return f"{' · '.join(parts)} ms" if rendition.stages_ms() else "".join(parts)
+
+
+def closing_lines(report: Report) -> list[tuple[str, str]]:
+    """Return what became of the speech, and how long things took."""
+    lines = []
+    coverage = report.coverage
+    if coverage is not None:
+        parts = ("admitted", "delivered", "silent", "failed", "skipped")
+        said = ", ".join(f"{name} {getattr(coverage, f'{name}_ms')} ms" for name in parts)
+        is_good = not (coverage.failed_ms or coverage.skipped_ms or report.lost_ms)
+        lost = f", lost {report.lost_ms:.0f} ms" if report.lost_ms else ""
+        lines.append((f"speech: {said}{lost}", "good" if is_good else "bad"))
+    values = report.latencies_ms()
+    shown = [
+        f"{STAGE_NAMES[name]} {_ms(name, quantile(values[name], 0.5))}"
+        f" / {_ms(name, quantile(values[name], 0.95))}"
+        for name in ("total", *STAGES)
+        if values[name]
+    ]
+    if shown:
+        lines.append((f"p50 / p95: {', '.join(shown)}", "note"))
+    if report.error is not None:
+        lines.append((f"it ended early: {report.error}", "bad"))
+    return lines
+
+
+def _ms(name: str, value: float) -> str:
+    return f"{value / 1000:.2f} s" if name == "total" else f"{value:.0f} ms"

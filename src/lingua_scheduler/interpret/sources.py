@@ -1,0 +1,317 @@
+"""Where speech comes from: a recording, a pipe, a microphone. All give 16-bit mono in small chunks.
+
+A recording comes at the pace at which it was spoken, or as fast as it is taken; a pipe as it comes;
+a microphone lives. The microphone is read by `sounddevice` where that works, else by whichever
+recording program of the system is on the PATH, as a child process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import shutil
+from queue import SimpleQueue
+from threading import Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, TypeVar
+
+from lingua_scheduler.errors import LinguaError
+from lingua_scheduler.interpret.devices import sound_library
+from lingua_scheduler.recording import WavStream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from lingua_scheduler.recording import Recording
+
+T = TypeVar("T")
+
+CHUNK_MS: Final = 50
+MICROPHONE_RATE: Final = 16_000
+# Chunks of a microphone that nobody takes: after so many the oldest are forgotten (10 s).
+BACKLOG_CHUNKS: Final = 200
+TAIL_BYTES: Final = 2000
+END_S: Final = 2.0
+RIFF: Final = b"RIFF"
+
+# Programs that write what a microphone hears to their standard output.
+RECORDERS: Final[tuple[tuple[str, ...], ...]] = (
+    ("arecord", "-q", "-t", "raw", "-f", "S16_LE", "-c", "1", "-r", "{rate}"),
+    ("parecord", "--raw", "--format=s16le", "--channels=1", "--rate={rate}", "--latency-msec=50"),
+    ("pw-record", "--raw", "--format", "s16", "--channels", "1", "--rate", "{rate}", "-"),
+    ("ffmpeg", "-v", "error", "-nostdin", "-f", "pulse", "-i", "default", "-ac", "1",
+     "-ar", "{rate}", "-f", "s16le", "-"),
+    ("rec", "-q", "-t", "raw", "-e", "signed", "-b", "16", "-c", "1", "-r", "{rate}", "-"),
+)  # fmt: skip
+
+
+class SourceFailed(LinguaError):
+    """The speech cannot be had any more: the source broke."""
+
+
+class NoMicrophone(SourceFailed):
+    """There is nothing here that could record."""
+
+    def __init__(self, tried: Sequence[str] = ()) -> None:
+        names = ", ".join(words[0] for words in RECORDERS)
+        hint = f"install the Python package sounddevice (with PortAudio), or one of {names}"
+        why = f" ({'; '.join(tried)})" if tried else ""
+        super().__init__(f"no microphone can be read{why}: {hint}")
+
+
+class Source(Protocol):
+    """Where speech comes from."""
+
+    @property
+    def sample_rate(self) -> int:
+        """Return samples per second."""
+
+    @property
+    def is_live(self) -> bool:
+        """Tell whether it comes at the pace of speech."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Give the speech, 16-bit mono, until it ends."""
+
+
+class RecordingSource:
+    """A recording, in real time or as fast as it is taken."""
+
+    def __init__(self, recording: Recording, *, is_live: bool = True, tail_ms: int = 0) -> None:
+        self.sample_rate = recording.sample_rate
+        self.is_live = is_live
+        self._pcm = recording.pcm
+        # Silence after it, as a microphone would hear: so that the last words end as others do.
+        self._tail = bytes(2 * (recording.sample_rate * tail_ms // 1000))
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Give a chunk as soon as its last sample was spoken."""
+        began, said = monotonic(), 0
+        for chunk in _cut(self._pcm + self._tail, self.sample_rate):
+            if self.is_live:
+                said += len(chunk)
+                due = began + said / (2 * self.sample_rate)
+                await asyncio.sleep(max(0.0, due - monotonic()))
+            yield chunk
+
+
+class PipeSource:
+    """Speech from a pipe, raw or WAV, as it comes; made by `open`."""
+
+    def __init__(
+        self, reader: _Reader, read: Callable[[int], bytes], sample_rate: int, *, is_live: bool
+    ) -> None:
+        self.sample_rate = sample_rate
+        self.is_live = is_live
+        self._reader = reader
+        # Takes a number of samples; waits for some of them.
+        self._read = read
+
+    @classmethod
+    async def open(cls, pipe: BinaryIO, sample_rate: int, *, is_live: bool = False) -> PipeSource:
+        """Look whether an unbuffered pipe has a WAV file or raw samples of this rate."""
+        reader = _Reader()
+        head = await reader.call(lambda: _read_exactly(pipe, len(RIFF)))
+        rest: Any = _Prefixed(head, pipe)
+        if head == RIFF:
+            wav = await reader.call(lambda: WavStream(rest))
+            return cls(reader, wav.read_frames, wav.sample_rate, is_live=is_live)
+        return cls(
+            reader, lambda count: _read_exactly(rest, 2 * count), sample_rate, is_live=is_live
+        )
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Give what comes, in chunks of 50 ms."""
+        count = self.sample_rate * CHUNK_MS // 1000
+        while chunk := await self._reader.call(lambda: self._read(count)):
+            if whole := len(chunk) - len(chunk) % 2:
+                yield chunk[:whole]
+
+
+class _Reader:
+    """A thread that waits for a pipe; nobody waits for the thread, which may wait for ever."""
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]]] = SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        Thread(target=self._work, name="pipe", daemon=True).start()
+
+    async def call(self, read: Callable[[], T]) -> T:
+        """Return what a function gives that may block; raises what it raises of ours."""
+        done: asyncio.Future[T] = self._loop.create_future()
+        self._asked.put((read, done))
+        return await done
+
+    def _work(self) -> None:
+        while True:
+            read, done = self._asked.get()
+            value, error = None, None
+            try:
+                value = read()
+            except LinguaError as problem:
+                error = problem
+            except OSError as problem:
+                error = SourceFailed(f"the pipe broke: {problem.strerror}")
+            # The loop is closed when nobody wants it any more.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(_settle, done, value, error)
+
+
+def _settle(done: asyncio.Future[Any], value: Any, error: LinguaError | None) -> None:
+    if done.done():
+        return
+    if error is not None:
+        done.set_exception(error)
+    else:
+        done.set_result(value)
+
+
+@contextlib.asynccontextmanager
+async def microphone(sample_rate: int = MICROPHONE_RATE) -> AsyncIterator[Source]:
+    """Record until the block is left; raises `NoMicrophone` if nothing here can."""
+    device = sound_library("input", sample_rate)
+    opened = _device(device, sample_rate) if device is not None else _recorder(sample_rate)
+    async with opened as source:
+        yield source
+
+
+@contextlib.asynccontextmanager
+async def _device(device: Any, sample_rate: int) -> AsyncIterator[Source]:
+    queue: asyncio.Queue[bytes] = asyncio.Queue(BACKLOG_CHUNKS)
+    loop = asyncio.get_running_loop()
+
+    def put(chunk: bytes) -> None:
+        if queue.full():
+            queue.get_nowait()
+        queue.put_nowait(chunk)
+
+    def heard(data: Any, *_: Any) -> None:
+        loop.call_soon_threadsafe(put, bytes(data))
+
+    block = sample_rate * CHUNK_MS // 1000
+    stream = device.RawInputStream(
+        samplerate=sample_rate, channels=1, dtype="int16", blocksize=block, callback=heard
+    )
+    with stream:
+        yield _Queued(queue, sample_rate)
+
+
+class _Queued:
+    """What a sound device put into a queue."""
+
+    is_live = True
+
+    def __init__(self, queue: asyncio.Queue[bytes], sample_rate: int) -> None:
+        self.sample_rate = sample_rate
+        self._queue = queue
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Give what is heard; it does not end by itself."""
+        while True:
+            yield await self._queue.get()
+
+
+@contextlib.asynccontextmanager
+async def _recorder(sample_rate: int) -> AsyncIterator[Source]:
+    """Start the first program that really gives sound."""
+    tried: list[str] = []
+    for words in RECORDERS:
+        program = shutil.which(words[0])
+        if program is None:
+            continue
+        arguments = [word.format(rate=sample_rate) for word in words[1:]]
+        process = await asyncio.create_subprocess_exec(
+            program, *arguments, stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        try:
+            source = _Recorder(words[0], process, sample_rate)
+            if await source.has_begun():
+                yield source
+                return
+            tried.append(await source.complaint())
+        finally:
+            await _end(process)
+    raise NoMicrophone(tried)
+
+
+class _Recorder:
+    """What a recording program writes."""
+
+    is_live = True
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, sample_rate: int) -> None:
+        self.sample_rate = sample_rate
+        self._name = name
+        self._process = process
+        self._first = b""
+
+    async def has_begun(self) -> bool:
+        """Wait for the first chunk; tell whether there is one."""
+        self._first = await self._chunk()
+        return bool(self._first)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Give what is heard, until the program ends; that it fails is an error."""
+        chunk, self._first = self._first, b""
+        while chunk:
+            if whole := len(chunk) - len(chunk) % 2:
+                yield chunk[:whole]
+            chunk = await self._chunk()
+        if await self._process.wait() != 0:
+            raise SourceFailed(await self.complaint())
+
+    async def complaint(self) -> str:
+        """Return what the program says of its failure."""
+        assert self._process.stderr is not None
+        said = (await self._process.stderr.read(TAIL_BYTES)).decode(errors="replace").strip()
+        return f"{self._name}: {(said.splitlines() or ['gave no sound'])[-1][:200]}"
+
+    async def _chunk(self) -> bytes:
+        assert self._process.stdout is not None
+        size = 2 * (self.sample_rate * CHUNK_MS // 1000)
+        try:
+            return await self._process.stdout.readexactly(size)
+        except asyncio.IncompleteReadError as end:
+            return end.partial
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+    try:
+        async with asyncio.timeout(END_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+class _Prefixed(io.RawIOBase):
+    """A pipe of which the first bytes were read already."""
+
+    def __init__(self, head: bytes, pipe: BinaryIO) -> None:
+        super().__init__()
+        self._head = head
+        self._pipe = pipe
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next bytes."""
+        if self._head:
+            taken, self._head = self._head[:size], self._head[size:]
+            return taken
+        return self._pipe.read(size)
+
+
+def _read_exactly(pipe: Any, size: int) -> bytes:
+    parts: list[bytes] = []
+    while size > 0 and (part := pipe.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _cut(pcm: bytes, sample_rate: int) -> list[bytes]:
+    size = 2 * (sample_rate * CHUNK_MS // 1000)
+    return [pcm[at : at + size] for at in range(0, len(pcm), size)]

@@ -1,0 +1,17 @@
+"""A private scheduler, and if wanted a private node, as child processes of this one.
+
+    async with private_service(engines=(...), pairs=[("en", "es")]) as service:
+        ... service.session_url, service.http_url, service.node_pid
+
+For `lingua translate`, `lingua demo` and `lingua bench speech`. Nothing is shared with any other
+deployment, and nothing is left behind. It knows no engine: the node gets the names as they are.
+"""
+
+from lingua_scheduler.local.service import (
+    PrivateService,
+    ServiceFailed,
+    private_service,
+    unserved_pairs,
+)
+
+__all__ = ["PrivateService", "ServiceFailed", "private_service", "unserved_pairs"]

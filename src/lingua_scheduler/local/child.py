@@ -1,0 +1,124 @@
+"""One `lingua` command as a child process that ends with this one, however this one ends.
+
+The child watches its standard input: when that is closed, its parent is gone, and it ends itself.
+What it prints is kept, the last lines of it, to say why it failed. It is started in a session of
+its own, so that Ctrl-C in the terminal is for the parent alone to handle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+TAIL_LINES: Final = 40
+LINE_BYTES_MAX: Final = 1 << 16
+# How long a child may take to end by itself.
+END_S: Final = 10.0
+
+# Runs the command while a thread waits for the end of the parent.
+TIED_COMMAND: Final = """
+import os, runpy, signal, sys, threading, time
+def end_with_parent():
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(3)
+    os.kill(os.getpid(), signal.SIGKILL)
+threading.Thread(target=end_with_parent, daemon=True).start()
+runpy.run_module("lingua_scheduler", run_name="__main__", alter_sys=True)
+"""
+
+
+class Child:
+    """A running `lingua` command; made by `start`."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        self.name = name
+        self._process = process
+        # The last lines it printed, both streams as they came.
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        # Told every line of its standard output.
+        self._on_line: Callable[[str], None] | None = None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._readers = [
+            asyncio.create_task(self._read(stream)) for stream in (process.stdout, process.stderr)
+        ]
+
+    @classmethod
+    async def start(cls, name: str, words: Sequence[str], environ: Mapping[str, str]) -> Child:
+        """Start `lingua` with these words."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", TIED_COMMAND, *words,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE, env=dict(environ), start_new_session=True,
+            limit=LINE_BYTES_MAX,
+        )  # fmt: skip
+        return cls(name, process)
+
+    @property
+    def pid(self) -> int:
+        """Return its process id."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return how it ended; None while it runs."""
+        return self._process.returncode
+
+    @property
+    def tail(self) -> str:
+        """Return the last lines it printed."""
+        return "\n".join(self._tail)
+
+    def watch(self, on_line: Callable[[str], None]) -> None:
+        """Tell every line it prints from now on; those that were printed are told now."""
+        for line in self._tail:
+            on_line(line)
+        self._on_line = on_line
+
+    def unwatch(self) -> None:
+        """Tell nobody any more."""
+        self._on_line = None
+
+    async def wait(self) -> int:
+        """Wait until it has ended, and all it printed is read."""
+        code = await self._process.wait()
+        await asyncio.wait(self._readers)
+        return code
+
+    async def end(self) -> None:
+        """End it: in order if it does so in time, else at once."""
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(END_S):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        # A child of the child may still hold the streams: they are not waited for.
+        for reader in self._readers:
+            reader.cancel()
+        await asyncio.wait(self._readers)
+
+    async def _read(self, stream: asyncio.StreamReader) -> None:
+        while True:
+            try:
+                data = await stream.readline()
+            except ValueError:  # A line longer than is read at a time: the rest goes by.
+                continue
+            if not data:
+                return
+            line = data.decode(errors="replace").rstrip()
+            self._tail.append(line)
+            if self._on_line is not None:
+                self._on_line(line)

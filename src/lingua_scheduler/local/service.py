@@ -1,0 +1,221 @@
+"""`private_service`: a scheduler on a free port of this machine, its data in a temporary folder.
+
+With engines, or other arguments for it, a node too; then it is ready when the scheduler would give
+that node work in all the languages wanted. What fails to start is told with what it printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import re
+import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from lingua_scheduler.errors import LinguaError
+from lingua_scheduler.local.child import Child
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    Pairs = Sequence[tuple[str, str]]
+
+SESSION_PATH, NODE_PATH = "/ws/session", "/ws/node"
+# Reading models from a slow disk, and measuring how fast they are, takes its time.
+READY_S: Final = 180.0
+SERVE_S: Final = 30.0
+# How long a node that is ready may take to have the languages wanted.
+SETTLE_S: Final = 10.0
+POLL_S: Final = 0.1
+ANSWER_S: Final = 5.0
+ANSWER_BYTES_MAX: Final = 1 << 24
+NODE_ID: Final = "private"
+# What a scheduler says first.
+LISTENS: Final = re.compile(r"listens on (http://[^ ]+)")
+# Variables of the scheduler that would make the private one share something with another.
+SETTINGS_PREFIX: Final = "LINGUA_"
+
+
+class ServiceFailed(LinguaError):
+    """The private scheduler or its node did not start, or ended; says what it printed."""
+
+    def __init__(self, what: str, tail: str) -> None:
+        self.what = what
+        self.tail = tail
+        super().__init__(f"{what}\n{tail}" if tail else what)
+
+
+@dataclass(slots=True)
+class PrivateService:
+    """A scheduler that runs for us alone."""
+
+    http_url: str
+    scheduler: Child
+    node: Child | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether neither process has ended."""
+        children = (self.scheduler, *((self.node,) if self.node is not None else ()))
+        return all(child.exit_code is None for child in children)
+
+    @property
+    def session_url(self) -> str:
+        """Return where clients connect."""
+        return self.http_url.replace("http", "ws", 1) + SESSION_PATH
+
+    @property
+    def node_url(self) -> str:
+        """Return where nodes connect."""
+        return self.http_url.replace("http", "ws", 1) + NODE_PATH
+
+    @property
+    def node_pid(self) -> int | None:
+        """Return the process id of the node, if there is one."""
+        return self.node.pid if self.node is not None else None
+
+
+@asynccontextmanager
+async def private_service(
+    engines: Sequence[str] = (),
+    settings: Mapping[str, object] | None = None,
+    *,
+    pairs: Pairs = (),
+    node_words: Sequence[str] = (),
+    say: Callable[[str], None] | None = None,
+) -> AsyncIterator[PrivateService]:
+    """Run a scheduler until the block is left, and with `engines` or `node_words` a node too.
+
+    `settings` are those of `lingua.toml`, by their path: {"segmentation.pause_ms": 500}. `pairs`
+    are what the node has to serve before the block begins. `say` is told what it prints till then.
+    """
+    words = [*(("--engines", *engines) if engines else ()), *node_words]
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lingua-private-")))
+        scheduler = await _start_scheduler(folder, settings or {})
+        stack.push_async_callback(scheduler.end)
+        service = PrivateService(await _address(scheduler), scheduler)
+        if words:
+            service.node = await _start_node(service, words)
+            stack.push_async_callback(service.node.end)
+            if say is not None:
+                service.node.watch(say)
+            await _until_served(service, pairs)
+            service.node.unwatch()
+        yield service
+
+
+async def unserved_pairs(http_url: str, pairs: Pairs, token: str = "") -> list[tuple[str, str]]:
+    """Return the pairs no node of a scheduler would take now; OSError if there is none."""
+    found = []
+    for source, target in pairs:
+        answer = await asyncio.to_thread(_explain, http_url, source, target, token)
+        cells = answer.get("cells", ()) if isinstance(answer, dict) else ()
+        if not any(cell["verdict"]["node"] for cell in cells):
+            found.append((source, target))
+    return found
+
+
+async def _start_scheduler(folder: Path, settings: Mapping[str, object]) -> Child:
+    environ = {
+        name: value for name, value in os.environ.items() if not name.startswith(SETTINGS_PREFIX)
+    }
+    for path, value in settings.items():
+        shown = str(value).lower() if isinstance(value, bool) else str(value)
+        environ[f"{SETTINGS_PREFIX}{path.replace('.', '__').upper()}"] = shown
+    environ[f"{SETTINGS_PREFIX}DATA_DIR"] = str(folder)
+    # An empty file, named, so that one in the current folder is not taken.
+    config = folder / "private.toml"
+    config.touch()
+    words = ("--config", str(config), "serve", "--host", "127.0.0.1", "--port", "0")
+    return await Child.start("the scheduler", (*words, "--log-level", "warning"), environ)
+
+
+async def _start_node(service: PrivateService, words: Sequence[str]) -> Child:
+    given = ("node", *words, "--url", service.node_url, "--node-id", NODE_ID)
+    return await Child.start("the node", given, os.environ)
+
+
+async def _address(scheduler: Child) -> str:
+    """Return where it listens, as soon as it says so."""
+    listens: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def look(line: str) -> None:
+        if (found := LISTENS.search(line)) and not listens.done():
+            listens.set_result(found[1])
+
+    scheduler.watch(look)
+    ended = asyncio.create_task(scheduler.wait())
+    try:
+        await asyncio.wait((listens, ended), timeout=SERVE_S, return_when=asyncio.FIRST_COMPLETED)
+        if not listens.done():
+            tail = scheduler.tail
+            await scheduler.end()
+            raise ServiceFailed("a private scheduler could not be started:", tail)
+    finally:
+        ended.cancel()
+    return listens.result()
+
+
+async def _until_served(service: PrivateService, pairs: Pairs) -> None:
+    """Wait until the node has what is wanted; it says why if it ends before."""
+    node = service.node
+    assert node is not None
+    until = monotonic() + READY_S
+    missing = list(pairs)
+    ready_until = 0.0
+    while service.is_running and monotonic() < (ready_until or until):
+        if await _has_ready_node(service):
+            missing = await unserved_pairs(service.http_url, pairs)
+            if not missing:
+                return
+            # What it has, it said when it came; but parts of it may still be on their way.
+            ready_until = ready_until or monotonic() + SETTLE_S
+        await asyncio.sleep(POLL_S)
+    if service.scheduler.exit_code is not None:
+        raise ServiceFailed("the private scheduler ended:", service.scheduler.tail)
+    if node.exit_code is not None:
+        await node.wait()
+        raise ServiceFailed("the private node could not be started:", node.tail)
+    wanted = ", ".join(f"{source} to {target}" for source, target in missing)
+    raise ServiceFailed(
+        f"the private node does not serve {wanted}; it printed:" if ready_until
+        else f"the private node was not ready within {READY_S:.0f} s; it printed:",
+        node.tail,
+    )  # fmt: skip
+
+
+async def _has_ready_node(service: PrivateService) -> bool:
+    """Tell whether a node may get work."""
+    url = f"{service.http_url}/api/v1/nodes?limit=10"
+    try:
+        page = await asyncio.to_thread(_get, url, "")
+    except OSError:  # It ends, or is busy: the caller looks again.
+        return False
+    return any(node["status"] == "ready" for node in page["nodes"])
+
+
+def _explain(http_url: str, source: str, target: str, token: str) -> Any:
+    query = urllib.parse.urlencode({"from": source, "to": target})
+    return _get(f"{http_url}/api/v1/explain?{query}", token)
+
+
+def _get(url: str, token: str) -> Any:
+    """Return what an address answers; OSError for whatever is not the answer of a scheduler."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 it is http, by our making
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=ANSWER_S) as answer:
+            return json.loads(answer.read(ANSWER_BYTES_MAX))
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(f"what listens there is no scheduler: {error}") from error

@@ -1,0 +1,258 @@
+"""CTranslate2: neural translation with one's own model, on a CPU or a GPU (mt=ctranslate2).
+
+Licence: MIT; the model has its own (NLLB: CC-BY-NC-4.0, OPUS-MT: mostly CC-BY-4.0). Needs `pip
+install 'lingua-scheduler[ctranslate2]'` and a model converted by CTranslate2's converters. Layouts:
+nllb, one folder for all directions (model.bin, config.json, shared_vocabulary.*, one
+sentencepiece *.model); opus, one folder for each (model.bin, config.json, *vocabulary*, source.spm,
+target.spm), or one for several targets, told by a token such as `>>es<<`.
+
+| option | default | what it is |
+|---|---|---|
+| model | | the folder, if there is one |
+| dir.A-B | | the folder of one direction: `dir.en-es=/models/en-es`, `dir.en>pt-br=...` |
+| layout | auto | nllb, opus, or auto: opus if there is a source.spm |
+| pairs | | the directions to offer with `model`: `en-es+es-en` |
+| languages | | or all directions between these: `en+es+fr` |
+| device | cpu | cpu, cuda or auto |
+| compute_type | default | int8, int8_float16, float16, float32 ... |
+| threads | 1 | threads of one translation on a CPU |
+| beam | 2 | width of the search, 1 to 16 |
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.metadata import version
+from itertools import permutations
+from typing import TYPE_CHECKING, Any, Final
+
+from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.languages import base_of
+from lingua_scheduler.speech import plugins
+from lingua_scheduler.speech.engine import About, EngineError, ModelMissing, Watch
+from lingua_scheduler.speech.engines import options as reading
+from lingua_scheduler.speech.engines import sentences
+from lingua_scheduler.speech.engines.flores import flores
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+KNOWN: Final = {
+    "model": "",
+    "layout": "auto",
+    "pairs": "",
+    "languages": "",
+    "device": "cpu",
+    "compute_type": "default",
+    "threads": "1",
+    "beam": "2",
+}
+EOS: Final = "</s>"
+# How sentencepiece writes a space.
+SPACE: Final = "\N{LOWER ONE EIGHTH BLOCK}"
+# Never part of a text: what they do is for us to say.
+SPECIAL = re.compile(r"<s>|</s>|<unk>|<pad>|<mask>|[a-z]{3}_[A-Z][a-z]{3}|>>\S+<<")
+# Sentences of one call: between calls it looks whether the answer is still wanted.
+BATCH: Final = 4
+# A translation is not much longer than its source; without a bound a bad model never ends.
+GROWTH: Final = 3
+SPARE_TOKENS: Final = 20
+# A piece longer than this is cut: models were taught with up to 512.
+MOST_TOKENS: Final = 500
+
+Direction = tuple[str, str]
+
+
+def make(options: Mapping[str, str]) -> CTranslate:
+    """Load the models."""
+    others, folders = reading.family(options, "dir")
+    taken = plugins.take(others, KNOWN)
+    loading: dict[str, Any] = {
+        "device": reading.one_of(taken, "device", ("cpu", "cuda", "auto")),
+        "compute_type": taken["compute_type"],
+        "intra_threads": reading.whole(taken, "threads", 1, 256),
+    }
+    beam = reading.whole(taken, "beam", 1, 16)
+    models = {reading.direction(name): Model(_folder(path), loading, beam)
+              for name, path in folders.items()}  # fmt: skip
+    if taken["model"]:
+        shared = Model(reading.folder(taken, "model", "model.bin"), loading, beam, taken["layout"])
+        models.update(dict.fromkeys(_wanted(taken), shared))
+    if not models:
+        raise ConfigError("engines", "ctranslate2 needs model=FOLDER or dir.en-es=FOLDER")
+    for (source, target), model in models.items():
+        model.check(source, target)
+    return CTranslate(models, loading["device"])
+
+
+class CTranslate:
+    """Translates with neural models, each for some directions."""
+
+    def __init__(self, models: Mapping[Direction, Model], device: str) -> None:
+        self._models = models
+        self._device = device
+
+    def about(self) -> About:
+        """Tell what it is and can do."""
+        return About(
+            engine="ctranslate2",
+            version=version("ctranslate2"),
+            model="+".join(sorted({model.name for model in self._models.values()})),
+            licence="MIT; of the model: see there",
+            device=self._device,
+            pairs=tuple(sorted(self._models)),
+        )
+
+    def translate(self, text: str, source: str, target: str, watch: Watch) -> str:
+        """Say it in another language, sentence by sentence."""
+        model = self._model(source, target)
+        said = sentences.split(sentences.plain(text))
+        spoken = [sentence for sentence in said if sentences.is_speakable(sentence)]
+        done: dict[str, str] = {}
+        for start in range(0, len(spoken), BATCH):
+            watch.check()
+            batch = spoken[start : start + BATCH]
+            done.update(zip(batch, model.translated(batch, source, target), strict=True))
+        watch.check()
+        return " ".join(filter(None, (done.get(sentence, sentence) for sentence in said)))
+
+    def close(self) -> None:
+        """Free the models."""
+        for model in self._models.values():
+            model.unload()
+
+    def _model(self, source: str, target: str) -> Model:
+        for pair in ((source, target), (base_of(source), target), (source, base_of(target)),
+                     (base_of(source), base_of(target))):  # fmt: skip
+            if pair in self._models:
+                return self._models[pair]
+        raise EngineError("UNSUPPORTED_FEATURE", f"no model from {source!r} to {target!r}")
+
+
+class Model:
+    """One folder: the network, how it cuts words, and which special tokens it wants."""
+
+    def __init__(
+        self, path: Path, loading: Mapping[str, Any], beam: int, layout: str = "auto"
+    ) -> None:
+        self.name = path.name
+        self._beam = beam
+        self._is_nllb = _layout(path, layout) == "nllb"
+        # How texts are cut into pieces, before and after.
+        self._cut, self._join = _pieces(path, is_nllb=self._is_nllb)
+        self._vocabulary = _vocabulary(path)
+        # Some converters write into the model that it adds the end of the source by itself.
+        self._adds_eos = bool(_config(path).get("add_source_eos", False))
+        self._translator = _load(path, loading)
+
+    def check(self, source: str, target: str) -> None:
+        """Raise `ModelMissing` unless the model has the tokens for these languages."""
+        if self._is_nllb:
+            for code in (source, target):
+                if flores(code) not in self._vocabulary:
+                    raise ModelMissing(f"{self.name} does not know the language {code!r}")
+        elif self._is_many() and not self._target_token(target):
+            raise ModelMissing(f"{self.name} has no token for the language {target!r}")
+
+    def translated(self, texts: Sequence[str], source: str, target: str) -> list[str]:
+        """Translate some sentences at once."""
+        tokens = [self.source_tokens(text, source, target) for text in texts]
+        prefix = [[flores(target)]] * len(texts) if self._is_nllb else None
+        longest = max(map(len, tokens))
+        try:
+            found = self._translator.translate_batch(
+                tokens,
+                target_prefix=prefix,
+                beam_size=self._beam,
+                max_decoding_length=GROWTH * longest + SPARE_TOKENS,
+            )
+        except RuntimeError as error:
+            raise EngineError("PROCESSING_ERROR", f"{self.name}: {error}") from error
+        return [self._text(result.hypotheses[0]) for result in found]
+
+    def source_tokens(self, text: str, source: str, target: str) -> list[str]:
+        """Return what the network gets: pieces, with the special tokens of its layout."""
+        pieces = [piece for piece in self._cut.encode(text, out_type=str) if _is_text(piece)]
+        pieces = pieces[:MOST_TOKENS] + ([] if self._adds_eos else [EOS])
+        if self._is_nllb:
+            return [flores(source), *pieces]
+        return [self._target_token(target), *pieces] if self._is_many() else pieces
+
+    def unload(self) -> None:
+        """Free its memory."""
+        self._translator.unload_model()
+
+    def _text(self, tokens: Sequence[str]) -> str:
+        text = str(self._join.decode([token for token in tokens if _is_text(token)]))
+        # What the pieces of the target do not know comes out as it is, with its mark of a space.
+        return " ".join(text.replace(SPACE, " ").split())
+
+    def _is_many(self) -> bool:
+        return any(token.startswith(">>") and token.endswith("<<") for token in self._vocabulary)
+
+    def _target_token(self, target: str) -> str:
+        names = (target, base_of(target), flores(target)[:3], flores(target))
+        tokens = (f">>{name}<<" for name in names)
+        return next((token for token in tokens if token in self._vocabulary), "")
+
+
+def _is_text(token: str) -> bool:
+    return SPECIAL.fullmatch(token) is None
+
+
+def _wanted(taken: Mapping[str, str]) -> list[Direction]:
+    wanted = [*reading.pairs(taken, "pairs"), *permutations(reading.listed(taken, "languages"), 2)]
+    if not wanted:
+        raise ConfigError("engines", "model= needs pairs=en-es+es-en or languages=en+es as well")
+    return [(source.lower(), target.lower()) for source, target in wanted]
+
+
+def _folder(path: str) -> Path:
+    return reading.folder({"dir": path}, "dir", "model.bin")
+
+
+def _layout(path: Path, layout: str) -> str:
+    if reading.one_of({"layout": layout}, "layout", ("auto", "nllb", "opus")) != "auto":
+        return layout
+    return "opus" if (path / "source.spm").is_file() else "nllb"
+
+
+def _pieces(path: Path, *, is_nllb: bool) -> tuple[Any, Any]:
+    library = reading.library("sentencepiece", extra="ctranslate2")
+    if not is_nllb:
+        reading.folder({"model": str(path)}, "model", "source.spm", "target.spm")
+        source, target = (
+            library.SentencePieceProcessor(model_file=str(path / f"{side}.spm"))
+            for side in ("source", "target")
+        )
+        return source, target
+    files = sorted(path.glob("*.model")) + sorted(path.glob("*.spm"))
+    if not files:
+        raise ModelMissing(f"{path} has no sentencepiece model (sentencepiece.bpe.model)")
+    both = library.SentencePieceProcessor(model_file=str(files[0]))
+    return both, both
+
+
+def _vocabulary(path: Path) -> frozenset[str]:
+    """Read the source's tokens, as CTranslate2 stores them: a JSON list, or one per line."""
+    for name in ("shared_vocabulary", "source_vocabulary"):
+        if (path / f"{name}.json").is_file():
+            return frozenset(json.loads((path / f"{name}.json").read_text("utf-8")))
+        if (path / f"{name}.txt").is_file():
+            return frozenset((path / f"{name}.txt").read_text("utf-8").splitlines())
+    raise ModelMissing(f"{path} has no shared_vocabulary and no source_vocabulary")
+
+
+def _config(path: Path) -> dict[str, Any]:
+    file = path / "config.json"
+    return dict(json.loads(file.read_text("utf-8"))) if file.is_file() else {}
+
+
+def _load(path: Path, loading: Mapping[str, Any]) -> Any:
+    library = reading.library("ctranslate2", extra="ctranslate2")
+    try:
+        return library.Translator(str(path), **loading)
+    except (RuntimeError, ValueError) as error:
+        raise ModelMissing(f"{path} cannot be loaded: {error}") from error

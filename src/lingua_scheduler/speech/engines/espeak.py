@@ -1,0 +1,230 @@
+"""espeak-ng: plain, robotic voices in more than a hundred languages (tts=espeak).
+
+Licence: GPL-3.0-or-later, loaded as a shared library into the worker process. Needs `pip install
+'lingua-scheduler[speech]'` (espeakng-loader: library and voices). 22.05 kHz, a few ms per sentence.
+The library has one state per process, so all engines of a process share it, one at a time.
+
+| option | default | what it is |
+|---|---|---|
+| rate | 165 | words per minute, 80 to 450 |
+| pitch | 50 | 0 to 99 |
+| volume | 100 | loudness in percent, 0 to 200 |
+| voice.LANG | | the voice of a language: `voice.en=en-gb`, `voice.es=es-419+f2` |
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+
+from lingua_scheduler.errors import ConfigError, InvalidLanguage
+from lingua_scheduler.languages import base_of
+from lingua_scheduler.languages import language as one_form
+from lingua_scheduler.speech import plugins
+from lingua_scheduler.speech.engine import About, EngineError, ModelMissing, Sound, Watch
+from lingua_scheduler.speech.engines import options as reading
+from lingua_scheduler.speech.engines import sentences
+from lingua_scheduler.speech.engines.stitching import stitched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+KNOWN: Final = {"rate": "165", "pitch": "50", "volume": "100"}
+
+# Numbers of espeak-ng's own header, speak_lib.h.
+SYNCHRONOUS: Final = 2
+DO_NOT_EXIT: Final = 0x8000
+BUFFER_MS: Final = 100
+PLAIN_UTF8: Final = 1
+BY_CHARACTER: Final = 1
+RATE, VOLUME, PITCH = 1, 2, 3
+GO_ON, STOP = 0, 1
+# The library's order of preference is the other way round for English: `en` is British there.
+ENGLISH: Final = "en-us"
+
+
+class VoiceEntry(ctypes.Structure):
+    """One line of the library's list of voices."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("languages", ctypes.c_void_p),
+        ("identifier", ctypes.c_char_p),
+        ("gender", ctypes.c_ubyte),
+        ("age", ctypes.c_ubyte),
+        ("variant", ctypes.c_ubyte),
+        ("unused", ctypes.c_ubyte),
+        ("score", ctypes.c_int),
+        ("spare", ctypes.c_void_p),
+    ]
+
+
+# Text and its size, from where to where, flags, and two pointers that are not used.
+SYNTH: Final = (
+    *(ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint, ctypes.c_int),
+    *(ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p),
+)
+Heard = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+
+
+def make(options: Mapping[str, str]) -> Espeak:
+    """Load the library, or take it if this process has it already."""
+    others, named = reading.family(options, "voice")
+    taken = plugins.take(others, KNOWN)
+    settings = {
+        RATE: reading.whole(taken, "rate", 80, 450),
+        PITCH: reading.whole(taken, "pitch", 0, 99),
+        VOLUME: reading.whole(taken, "volume", 0, 200),
+    }
+    return Espeak(_library(), settings, named)
+
+
+class Espeak:
+    """A voice in every language that espeak-ng has."""
+
+    def __init__(
+        self, library: Library, settings: Mapping[int, int], named: Mapping[str, str]
+    ) -> None:
+        self._library = library
+        self._settings = settings
+        # Language -> the name of its voice.
+        self._voices = {**library.voices, **{code.lower(): name for code, name in named.items()}}
+        for name in named.values():
+            if not library.has(name):
+                raise ConfigError("engines", f"espeak-ng has no voice {name!r}")
+
+    def about(self) -> About:
+        """Tell what it is and can do."""
+        return About(
+            engine="espeak",
+            version=self._library.version,
+            model="espeak-ng-data",
+            licence="GPL-3.0-or-later",
+            languages=tuple(sorted(self._voices)),
+        )
+
+    def speak(self, text: str, language: str, watch: Watch) -> Sound:
+        """Say it aloud, sentence by sentence; stops within a tenth of a second of audio."""
+        name = self._voices.get(language) or self._voices.get(base_of(language))
+        if name is None:
+            raise EngineError("UNSUPPORTED_FEATURE", f"espeak-ng has no voice for {language!r}")
+        return stitched(self._spoken(name, text, watch), self._library.sample_rate)
+
+    def close(self) -> None:
+        """Nothing: the library stays with the process."""
+
+    def _spoken(self, name: str, text: str, watch: Watch) -> Iterator[bytes]:
+        for sentence in sentences.split(sentences.plain(text)):
+            watch.check()
+            if sentences.is_speakable(sentence):
+                yield self._library.spoken(name, self._settings, sentence, watch)
+
+
+class Library:
+    """The shared library: one per process, and one call at a time."""
+
+    def __init__(self, path: Path, data: Path) -> None:
+        self._lock = Lock()
+        self._so = ctypes.CDLL(str(path))
+        self._so.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(VoiceEntry))
+        self._so.espeak_Info.restype = ctypes.c_char_p
+        self._so.espeak_Synth.argtypes = SYNTH
+        self.sample_rate = self._so.espeak_Initialize(
+            SYNCHRONOUS, BUFFER_MS, str(data).encode(), DO_NOT_EXIT
+        )
+        if self.sample_rate <= 0:
+            raise ModelMissing(f"espeak-ng cannot use its data in {data}")
+        # The sentence in work: its samples, who wants it, and what its watch or hearing raised.
+        self._samples: list[bytes] = []
+        self._watch: Watch | None = None
+        self._raised: EngineError | None = None
+        # Must live as long as the library may call it.
+        self._callback = Heard(self._hear)
+        self._so.espeak_SetSynthCallback(self._callback)
+        self.version = self._so.espeak_Info(None).decode()
+        # Language -> the voice that espeak-ng prefers for it.
+        self.voices = self._listed(data)
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a voice of that name (`en-gb`, `es-419+f2`)."""
+        with self._lock:
+            return bool(self._so.espeak_SetVoiceByName(name.encode()) == 0)
+
+    def spoken(self, name: str, settings: Mapping[int, int], sentence: str, watch: Watch) -> bytes:
+        """Say one sentence; raises what the watch raises."""
+        with self._lock:
+            self._samples, self._watch, self._raised = [], watch, None
+            # The voice before the settings: choosing one sets its own.
+            problem = self._so.espeak_SetVoiceByName(name.encode())
+            for setting, value in settings.items():
+                self._so.espeak_SetParameter(setting, value, 0)
+            problem = problem or self._synthesise(sentence.encode())
+            if self._raised is not None:
+                raise self._raised
+            if problem:
+                raise EngineError("PROCESSING_ERROR", f"espeak-ng failed with {problem} ({name})")
+            return b"".join(self._samples)
+
+    def _synthesise(self, text: bytes) -> int:
+        return int(
+            self._so.espeak_Synth(text, len(text) + 1, 0, BY_CHARACTER, 0, PLAIN_UTF8, None, None)
+        )
+
+    def _hear(self, samples: int | None, count: int, _events: Any) -> int:
+        try:
+            if self._watch is not None:
+                self._watch.check()
+        except EngineError as error:
+            self._raised = error
+            return STOP
+        if samples and count > 0:
+            self._samples.append(ctypes.string_at(samples, 2 * count))
+        return GO_ON
+
+    def _listed(self, data: Path) -> dict[str, str]:
+        best: dict[str, tuple[int, str]] = {}
+        for entry in self._entries():
+            tags = [(rank, code) for rank, tag in _tags(entry.languages) if (code := _code(tag))]
+            # A few voices come without their dictionary: they would say nothing.
+            if not any((data / f"{base_of(code)}_dict").is_file() for _, code in tags):
+                continue
+            for rank, code in tags:
+                best[code] = min(best.get(code, (256, "")), (rank, entry.identifier.decode()))
+        voices = {code: name for code, (_, name) in best.items()}
+        return {**voices, "en": voices[ENGLISH]} if ENGLISH in voices else voices
+
+    def _entries(self) -> Iterator[VoiceEntry]:
+        entries = self._so.espeak_ListVoices(None)
+        index = 0
+        while entries[index]:
+            yield entries[index].contents
+            index += 1
+
+
+# Made by the first engine of the process, shared by the next.
+_loaded: list[Library] = []
+
+
+def _library() -> Library:
+    if not _loaded:
+        loader = reading.library("espeakng_loader", extra="speech")
+        _loaded.append(Library(Path(loader.get_library_path()), Path(loader.get_data_path())))
+    return _loaded[0]
+
+
+def _tags(address: int) -> Iterator[tuple[int, str]]:
+    """Read a voice's languages: one byte of rank and a text that ends with 0, until rank 0."""
+    while rank := ctypes.c_ubyte.from_address(address).value:
+        tag = ctypes.string_at(address + 1)
+        yield rank, tag.decode()
+        address += len(tag) + 2
+
+
+def _code(tag: str) -> str:
+    """Return a tag as one of our codes; empty if it is none (`chr-US-Qaaa-x-west`)."""
+    try:
+        return one_form(tag)
+    except InvalidLanguage:
+        return ""

@@ -1,0 +1,233 @@
+"""One connection to a speech server: kept open, bounded in time and size, with typed errors.
+
+It blocks (an engine has a process of its own) but looks at the watch while it waits. A request is
+sent a second time only if the kept connection turns out to have been closed before any answer came.
+Redirects are never followed, so the key reaches no other host.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import selectors
+import ssl
+import time
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.speech.engine import EngineError, ModelMissing
+
+if TYPE_CHECKING:
+    from lingua_scheduler.speech.engine import Watch
+
+SMALL_BYTES: Final = 4 << 20
+CHUNK_BYTES: Final = 64 << 10
+CONNECT_S: Final = 10.0
+# How often it looks whether the answer is still wanted.
+LOOK_S: Final = 0.1
+# Of a server's own words, in a message.
+QUOTED_CHARS: Final = 200
+JSON: Final = "application/json"
+
+# What a closed connection looks like, before or while it is used.
+LOST: Final = (http.client.HTTPException, OSError)
+DROPPED: Final = (
+    http.client.RemoteDisconnected,
+    ConnectionResetError,
+    BrokenPipeError,
+    ssl.SSLEOFError,
+)
+
+REFUSED: Final = {
+    401: "the key is refused",
+    403: "the key is refused",
+    404: "the server has no such model or path",
+}
+OVERLOADED: Final = frozenset({429, 503})
+
+
+class Refused(EngineError):
+    """The server answered with an error."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        self.status = status
+        super().__init__(code, message)
+
+
+class Line:
+    """Requests to one server, one after the other."""
+
+    def __init__(self, url: str, key: str, timeout_s: float, *, may_be_plain: bool = False) -> None:
+        parts = _parts(url)
+        if key and parts.scheme == "http" and not (may_be_plain or _is_here(parts.hostname or "")):
+            raise ConfigError(
+                "engines", "the key would be sent in the clear: use https://, or plain=yes"
+            )
+        self._host, self._port = parts.hostname or "", parts.port
+        self._root = parts.path.rstrip("/")
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._key = key
+        self._timeout_s = timeout_s
+        # Kept open between requests; None until the first, and after any failure.
+        self._connection: http.client.HTTPConnection | None = None
+
+    def ask(self, path: str, question: Any, watch: Watch) -> Any:
+        """Send JSON and return the JSON that is answered."""
+        body = json.dumps(question, ensure_ascii=False).encode()
+        return self.read(self.post(path, body, JSON, watch))
+
+    def post(
+        self, path: str, body: bytes, kind: str, watch: Watch, most_bytes: int = SMALL_BYTES
+    ) -> bytes:
+        """Send a request and return the body of its answer."""
+        deadline = time.monotonic() + self._timeout_s
+        watch.check()
+        is_kept = self._connection is not None
+        try:
+            try:
+                response = self._sent(path, body, kind, (watch, deadline))
+            except DROPPED:
+                if not is_kept:
+                    raise
+                self.close()
+                response = self._sent(path, body, kind, (watch, deadline))
+            content = self._content(response, most_bytes, (watch, deadline))
+        except LOST as error:
+            self.close()
+            raise EngineError("PROCESSING_ERROR", f"{self._host}: {_said(error)}") from error
+        except EngineError:
+            # Somebody else's answer may still be on its way: the connection is of no more use.
+            self.close()
+            raise
+        if response.will_close:
+            self.close()
+        return self._checked(response, content)
+
+    def read(self, content: bytes) -> Any:
+        """Return an answer that has to be JSON."""
+        try:
+            return json.loads(content)
+        except ValueError as error:
+            raise EngineError("PROCESSING_ERROR", f"{self._host} answered no JSON") from error
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def _sent(
+        self, path: str, body: bytes, kind: str, until: tuple[Watch, float]
+    ) -> http.client.HTTPResponse:
+        connection = self._connection or self._opened()
+        headers = {"Content-Type": kind, "Accept": "*/*", "User-Agent": "lingua-scheduler"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        connection.request("POST", self._root + path, body, headers)
+        _wait(connection, until)
+        return connection.getresponse()
+
+    def _opened(self) -> http.client.HTTPConnection:
+        connect_s = min(CONNECT_S, self._timeout_s)
+        if self._tls is None:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=connect_s)
+        else:
+            connection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=connect_s, context=self._tls
+            )
+        self._connection = connection
+        return connection
+
+    def _content(
+        self, response: http.client.HTTPResponse, most_bytes: int, until: tuple[Watch, float]
+    ) -> bytes:
+        watch, deadline = until
+        content = bytearray()
+        while chunk := response.read1(CHUNK_BYTES):
+            content += chunk
+            if len(content) > most_bytes:
+                raise EngineError("PROCESSING_ERROR", f"{self._host} answered too much")
+            if time.monotonic() > deadline:
+                raise TimeoutError("the answer takes too long")
+            watch.check()
+        if response.length:
+            raise http.client.IncompleteRead(bytes(content), response.length)
+        # Read to its end; the connection learns it only now.
+        response.close()
+        return bytes(content)
+
+    def _checked(self, response: http.client.HTTPResponse, content: bytes) -> bytes:
+        status = response.status
+        if status == 200:
+            return content
+        words = _words(content, self._key)
+        if 300 <= status < 400:
+            where = (response.getheader("Location") or "")[:QUOTED_CHARS]
+            message = f"{self._host} redirects to {where!r}, which is not followed: set url="
+            raise Refused(status, "MODEL_NOT_AVAILABLE", message)
+        if status in REFUSED:
+            message = f"{self._host}: {REFUSED[status]} ({status}): {words}"
+            raise Refused(status, "MODEL_NOT_AVAILABLE", message)
+        code = "NODE_OVERLOADED" if status in OVERLOADED else "PROCESSING_ERROR"
+        raise Refused(status, code, f"{self._host} answered {status}: {words}")
+
+
+def key_of(variable: str) -> str:
+    """Read the key from an environment variable; no variable, no key."""
+    if not variable:
+        return ""
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ModelMissing(f"the environment variable {variable} (key_env) is not set")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ModelMissing(f"the environment variable {variable} (key_env) holds no key")
+    return key
+
+
+def _wait(connection: http.client.HTTPConnection, until: tuple[Watch, float]) -> None:
+    """Wait for the first byte of the answer, looking at the watch and the clock."""
+    watch, deadline = until
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.sock, selectors.EVENT_READ)
+        while not selector.select(LOOK_S):
+            watch.check()
+            if time.monotonic() > deadline:
+                raise TimeoutError("no answer in time")
+    # From here on each read may take what is left.
+    connection.sock.settimeout(max(LOOK_S, deadline - time.monotonic()))
+
+
+def _parts(url: str) -> Any:
+    parts = urlsplit(url if "://" in url else f"https://{url}")
+    try:
+        is_good = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
+    except ValueError:
+        is_good = False
+    if not is_good or parts.query or parts.fragment or parts.username:
+        raise ConfigError("engines", f"url={url!r} is not like https://host/v1")
+    return parts
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _words(content: bytes, key: str) -> str:
+    """Return what the server says of the error; never the key, should it be quoted."""
+    try:
+        found = json.loads(content)["error"]
+        words = str(found["message"] if isinstance(found, dict) else found)
+    except (ValueError, KeyError, TypeError):
+        words = content[: 4 * QUOTED_CHARS].decode("utf-8", "replace")
+    shown = " ".join((words.replace(key, "...") if key else words).split())
+    return shown[:QUOTED_CHARS] or "no reason"
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

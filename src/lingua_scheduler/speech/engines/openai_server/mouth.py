@@ -1,0 +1,116 @@
+"""Text to speech by a server: `/audio/speech`, as bare samples or as a WAV file."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lingua_scheduler.languages import base_of
+from lingua_scheduler.speech.engine import About, EngineError, Sound, Watch
+from lingua_scheduler.speech.engines import sentences
+from lingua_scheduler.speech.engines.openai_server.line import JSON, Line
+from lingua_scheduler.speech.engines.stitching import stitched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PATH: Final = "/audio/speech"
+# The API takes 4096 characters; less at once comes sooner and can be stopped in between.
+LONGEST: Final = 1500
+MOST_BYTES: Final = 64 << 20
+PCM: Final = 1
+
+
+class Manner(NamedTuple):
+    """How the server is to speak."""
+
+    model: str
+    form: str
+    sample_rate: int
+    # Language -> voice; the empty one is everybody else's.
+    voices: Mapping[str, str]
+
+
+class Mouth:
+    """Has a server speak."""
+
+    def __init__(self, line: Line, manner: Manner, languages: tuple[str, ...]) -> None:
+        self._line = line
+        self._manner = manner
+        self._languages = languages
+
+    def about(self) -> About:
+        """Tell what the operator says that the server can do."""
+        return About(
+            engine="openai-tts",
+            model=self._manner.model,
+            device="remote",
+            languages=self._languages,
+        )
+
+    def speak(self, text: str, language: str, watch: Watch) -> Sound:
+        """Say it aloud, in pieces of some sentences."""
+        if language not in self._languages and base_of(language) not in self._languages:
+            raise EngineError("UNSUPPORTED_FEATURE", f"no voice was declared for {language!r}")
+        rate = self._manner.sample_rate
+        pieces = []
+        for piece in _packed(text):
+            sound = self._said(piece, language, watch)
+            rate = sound.sample_rate
+            pieces.append(sound.pcm)
+        return stitched(pieces, rate)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._line.close()
+
+    def _said(self, text: str, language: str, watch: Watch) -> Sound:
+        voices = self._manner.voices
+        question = {
+            "model": self._manner.model,
+            "input": text,
+            "voice": voices.get(language) or voices.get(base_of(language)) or voices[""],
+            "response_format": self._manner.form,
+        }
+        body = json.dumps(question, ensure_ascii=False).encode()
+        content = self._line.post(PATH, body, JSON, watch, MOST_BYTES)
+        if self._manner.form == "pcm":
+            return Sound(content[: len(content) // 2 * 2], self._manner.sample_rate)
+        return wav(content)
+
+
+def wav(content: bytes) -> Sound:
+    """Read a WAV file of 16-bit mono; one that was streamed need not know its own length."""
+    form: tuple[int, ...] | None = None
+    for name, part in _chunks(content):
+        if name == b"fmt " and len(part) >= 16:
+            form = struct.unpack("<HHIIHH", part[:16])
+        elif name == b"data" and form is not None:
+            kind, channels, rate, _, _, bits = form
+            if (kind, channels, bits) != (PCM, 1, 16):
+                raise EngineError("PROCESSING_ERROR", "the server's WAV is not 16-bit mono")
+            return Sound(part[: len(part) // 2 * 2], rate)
+    raise EngineError("PROCESSING_ERROR", "the server answered no WAV file")
+
+
+def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
+        return
+    at = 12
+    while at + 8 <= len(content):
+        name, size = struct.unpack_from("<4sI", content, at)
+        yield name, content[at + 8 : at + 8 + size]
+        at += 8 + size + size % 2
+
+
+def _packed(text: str) -> Iterator[str]:
+    """Cut a text into pieces of whole sentences."""
+    piece = ""
+    for sentence in sentences.split(sentences.plain(text), LONGEST):
+        if piece and len(piece) + len(sentence) >= LONGEST:
+            yield piece
+            piece = ""
+        piece = f"{piece} {sentence}".strip()
+    if sentences.is_speakable(piece):
+        yield piece

@@ -1,0 +1,38 @@
+"""Sentences spoken one by one, put together: each trimmed of its silence, with a short pause.
+
+Voices end a sentence with up to 1.6 s of silence (Pico after "..."); a listener would wait for
+nothing, so what is quiet at the ends goes and a pause of one length comes between.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from lingua_scheduler.speech.engine import Sound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PAUSE_MS: Final = 250
+# What stays of the silence around a sentence, so that no soft sound is cut off.
+EDGE_MS: Final = 40
+# Quieter than this is silence: 1 % of full scale.
+SILENCE: Final = 327
+
+
+def stitched(pieces: Iterable[bytes], sample_rate: int, pause_ms: int = PAUSE_MS) -> Sound:
+    """Return one sound of several pieces; pieces that are only silence vanish."""
+    pause = bytes(2 * (sample_rate * pause_ms // 1000))
+    heard = [trimmed for piece in pieces if (trimmed := _trimmed(piece, sample_rate))]
+    return Sound(pause.join(heard), sample_rate)
+
+
+def _trimmed(pcm: bytes, sample_rate: int) -> bytes:
+    levels = np.abs(np.frombuffer(pcm, "<i2").astype(np.int32))
+    (loud,) = np.nonzero(levels > SILENCE)
+    if not len(loud):
+        return b""
+    edge = sample_rate * EDGE_MS // 1000
+    return pcm[2 * max(0, int(loud[0]) - edge) : 2 * (int(loud[-1]) + 1 + edge)]
