@@ -670,7 +670,7 @@ def test_the_document_describes_every_route_and_every_answer() -> None:
         assert sum(len(methods) for methods in found["paths"].values()) == len(routes)
         ids = [m["operationId"] for path in found["paths"].values() for m in path.values()]
         assert len(ids) == len(set(ids))
-        given = {"nodes": "n1", "sessions": client.id}
+        given = {"nodes": "n1", "sessions": client.id, "models": "whisper-1"}
         for route in routes:
             described = found["paths"][route.path][route.method.lower()]
             assert described["summary"]

@@ -331,6 +331,26 @@ class Instances(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     )
 
 
+class OpenAi(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Recordings that come by HTTP, as OpenAI's clients send them."""
+
+    upload_bytes_max: Annotated[
+        int, _int(1024, 1 << 30, "The largest recording that is taken.", "bytes")
+    ] = 25 * 1024 * 1024
+    max_duration_ms: Annotated[
+        int, _ms(1000, 24 * HOUR_MS, "The longest recording that is taken.")
+    ] = 4 * HOUR_MS
+    requests_max: Annotated[
+        int, _int(1, 1000, "Recordings under way on one instance; more are told to come back.")
+    ] = 16
+    answer_ms: Annotated[
+        int, _ms(100, HOUR_MS, "How long an answer may take, beside its recording's share.")
+    ] = MINUTE_MS
+    answer_factor: Annotated[
+        int, _int(0, 100, "And so many times the length of its recording.")
+    ] = 10
+
+
 class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A tenant that needs other placement than the default."""
 
@@ -387,4 +407,5 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     instances: Instances = Instances()
     segmentation: Segmentation = Segmentation()
     rooms: Rooms = Rooms()
+    openai: OpenAi = OpenAi()
     tenants: Annotated[tuple[Tenant, ...], _text("Tenants that need other placement.")] = ()

@@ -1,8 +1,9 @@
 """Who may call what on the HTTP side, and how a request is refused.
 
-Where client keys are set, a client token with the scope `admin` is asked for. Where none are, only
-this machine can connect; then the danger is a web page that uses a visitor's browser to come in:
-a page of another origin may not act, and a name that is not this machine's is not answered.
+Where client keys are set, a client token with the scope `admin` is asked for (`speak` for what is
+in `openai/`). Where none are, only this machine can connect; then the danger is a web page that
+uses a visitor's browser to come in: a page of another origin may not act, and a name that is not
+this machine's is not answered.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.config import Server
     from lingua_scheduler.edge.door import Door
     from lingua_scheduler.edge.openapi import Route
+    from lingua_scheduler.tokens import ClientGrant
 
 
 class Problem(Exception):
@@ -53,7 +55,24 @@ class Guard:
             return ""
         return self._tenant_of(request)
 
+    def speaker(self, request: web.Request, route: Route) -> ClientGrant | None:
+        """Return what a caller with speech may do, None where nobody is asked; or `Problem`."""
+        self._check_page(request, route)
+        if not self._door.asks_clients:
+            self._check_host(request, route)
+            return None
+        grant = self._grant_of(request)
+        if not grant.allows("speak"):
+            raise Problem(403, ErrorCode.FORBIDDEN, "the token lacks the scope `speak`")
+        return grant
+
     def _tenant_of(self, request: web.Request) -> str:
+        grant = self._grant_of(request)
+        if not grant.allows("admin"):
+            raise Problem(403, ErrorCode.FORBIDDEN, "the token lacks the scope `admin`")
+        return grant.tenant
+
+    def _grant_of(self, request: web.Request) -> ClientGrant:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         try:
             grant = self._door.client(token.strip() if scheme.lower() == "bearer" else None)
@@ -61,9 +80,7 @@ class Guard:
             asked = {"WWW-Authenticate": 'Bearer realm="lingua"'}
             raise Problem(401, ErrorCode.UNAUTHORIZED, str(problem), asked) from None
         assert grant is not None, "this door asks clients"
-        if not grant.allows("admin"):
-            raise Problem(403, ErrorCode.FORBIDDEN, "the token lacks the scope `admin`")
-        return grant.tenant
+        return grant
 
     def _is_near(self, request: web.Request) -> bool:
         """Tell whether the peer is on this machine; behind a proxy that cannot be told."""
@@ -81,7 +98,7 @@ class Guard:
     def _check_host(self, request: web.Request, route: Route) -> None:
         """Where no token protects: refuse a name that anybody may have pointed at this machine."""
         host = request.headers.get("Host", "").lower()
-        if route.access != "admin" or not self._origins.isdisjoint(
+        if route.access not in ("admin", "speak") or not self._origins.isdisjoint(
             {f"http://{host}", f"https://{host}"}
         ):
             return

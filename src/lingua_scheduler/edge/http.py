@@ -2,7 +2,8 @@
 
 `http_app` makes the application that the front hands plain requests to; the WebSockets are not
 here. Every answer is bounded in time by `ANSWER_S`, so that a store that is away is an answer too,
-and none holds anything that was said. docs/http.md has the rules, /api/v1/openapi.json the routes.
+and none holds anything that was said; but for those of `openai/`, which have their own rules.
+docs/http.md has the rules, /api/v1/openapi.json the routes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from msgspec import Meta, Struct
 from lingua_scheduler import __version__
 from lingua_scheduler.edge import answers, views
 from lingua_scheduler.edge.guard import Guard, Problem
+from lingua_scheduler.edge.openai.pages import OpenAiPages
+from lingua_scheduler.edge.openai.trouble import ApiError
 from lingua_scheduler.edge.openapi import Route, document
 from lingua_scheduler.errors import InvalidInput, StoreRejected, StoreUnavailable
 from lingua_scheduler.jobs.explanation import (
@@ -49,6 +52,8 @@ PROBE_FRESH_MS = 100
 PROBED_CELLS = 4
 BODY_BYTES_MAX = 64 * 1024
 BODY_S = 5
+# Paths whose errors look like OpenAI's.
+OPENAI_PATHS = "/v1/"
 PAGE_MAX = 500
 JSON = "application/json"
 PLAIN = "text/plain; charset=utf-8"
@@ -68,6 +73,7 @@ to <code>/ws/node</code>.</p>
 <li><a href="/api/v1/sessions">sessions</a>, <a href="/api/v1/nodes">nodes</a>,
 <a href="/api/v1/jobs">jobs</a>, <a href="/api/v1/stats">counts</a>
 <li><a href="/api/v1/openapi.json">the API</a> as an OpenAPI document
+<li>clients of OpenAI's speech API use <code>/v1</code>
 </ul>
 """
 
@@ -126,7 +132,8 @@ class Pages:
         self._guard = Guard(instance.settings.server, door)
         self._probe = StoreProbe(instance)
         self._began_ms = instance.clock.now_ms()
-        self.routes = self._routes()
+        self._openai = OpenAiPages(instance, self._guard)
+        self.routes = self._routes() + self._openai.routes
         self._document = document(self.routes, __version__)
 
     def _routes(self) -> tuple[Route, ...]:
@@ -167,6 +174,8 @@ class Pages:
 
     def serving(self, route: Route) -> Handler:
         """Return what aiohttp calls for a route."""
+        if route.access == "speak":
+            return self._openai.serving(route)
 
         async def serve(request: web.Request) -> web.StreamResponse:
             call = Call(
@@ -395,11 +404,23 @@ async def _troubles_as_json(request: web.Request, handler: Handler) -> web.Strea
         response = await handler(request)
     except Problem as problem:
         response = _trouble(problem.status, problem.code, str(problem), problem.headers)
+    except ApiError as problem:
+        response = _api_trouble(problem)
     except web.HTTPException as error:
         code = CODES.get(error.status, "INVALID_REQUEST")
         kept = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
-        response = _trouble(error.status, code, error.reason.lower(), kept)
+        if request.path.startswith(OPENAI_PATHS):
+            reason = f"{error.reason} ({request.method} {request.path[:80]})"
+            response = _api_trouble(ApiError(error.status, code.lower(), reason, headers=kept))
+        else:
+            response = _trouble(error.status, code, error.reason.lower(), kept)
     response.headers.update(HEADERS)
+    return response
+
+
+def _api_trouble(problem: ApiError) -> web.Response:
+    response = json_response(problem.body, problem.status)
+    response.headers.update(problem.headers)
     return response
 
 

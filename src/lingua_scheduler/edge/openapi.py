@@ -13,21 +13,26 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from lingua_scheduler.edge.answers import ErrorAnswer
+from lingua_scheduler.edge.openai.trouble import ApiErrorAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
 REF = "#/components/schemas/{name}"
-SECURITY = "admin_token"
-JSON = "application/json"
+SECURITY, SPEAKER = "admin_token", "speaker_token"
+BEARER = {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
+JSON, FORM = "application/json", "multipart/form-data"
 PATH_PARAMETER = re.compile(r"\{(\w+)\}")
 ABOUT = """\
 What a scheduler instance knows of its sessions, nodes and jobs. Ids, counts and times only: no \
 answer holds anything that was said. Where client keys are set, a client token with the scope \
-`admin` is needed; one that is bound to a tenant sees that tenant alone."""
+`admin` is needed; one that is bound to a tenant sees that tenant alone. The paths below `/v1` are \
+those of OpenAI's speech API (docs/openai.md): they take and give what is said, and need the scope \
+`speak`."""
 
-# Who may call: anyone; anyone on this machine, else an admin; an admin.
-Access = Literal["open", "near", "admin"]
+# Who may call: anyone; anyone on this machine, else an admin; an admin; whoever may speak, on the
+# surface of OpenAI's API, which has errors of its own.
+Access = Literal["open", "near", "admin", "speak"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +49,15 @@ class Route:
     content_type: str = JSON
     query: type[msgspec.Struct] | None = None
     body: type[msgspec.Struct] | None = None
+    # The fields of a multipart form; its field `file` is the only one with a file.
+    form: type[msgspec.Struct] | None = None
     # Whether the store must answer first.
     asks_store: bool = False
+
+    @property
+    def trouble(self) -> type[msgspec.Struct]:
+        """Return the type of its errors."""
+        return ApiErrorAnswer if self.access == "speak" else ErrorAnswer
 
     @property
     def is_ready_check(self) -> bool:
@@ -57,7 +69,8 @@ def document(routes: Iterable[Route], version: str) -> bytes:
     """Return the document as JSON."""
     known = list(routes)
     types = {kind for route in known for kind in (route.answer, route.body) if kind is not None}
-    ordered = sorted(types | {ErrorAnswer}, key=lambda kind: kind.__name__)
+    types |= {route.trouble for route in known} | {route.form for route in known if route.form}
+    ordered = sorted(types, key=lambda kind: kind.__name__)
     _, schemas = msgspec.json.schema_components(ordered, ref_template=REF)
     paths: dict[str, dict[str, Any]] = {}
     for route in known:
@@ -70,9 +83,7 @@ def document(routes: Iterable[Route], version: str) -> bytes:
             "paths": paths,
             "components": {
                 "schemas": schemas,
-                "securitySchemes": {
-                    SECURITY: {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
-                },
+                "securitySchemes": {SECURITY: BEARER, SPEAKER: BEARER},
             },
         }
     )
@@ -87,9 +98,12 @@ def _operation(route: Route) -> dict[str, Any]:
     }
     if route.access != "open":
         # The empty one: nobody is asked where no keys are set.
-        operation["security"] = [{SECURITY: []}, {}]
+        operation["security"] = [{SPEAKER if route.access == "speak" else SECURITY: []}, {}]
     if route.body is not None:
         operation["requestBody"] = {"required": True, "content": _json_of(route.body)}
+    if route.form is not None:
+        schema = {"$ref": REF.format(name=route.form.__name__)}
+        operation["requestBody"] = {"required": True, "content": {FORM: {"schema": schema}}}
     return operation
 
 
@@ -125,18 +139,23 @@ def _responses(route: Route) -> dict[str, Any]:
     if route.is_ready_check:
         responses["503"] = {"description": "Not ready.", "content": content}
     for status, text in _troubles(route):
-        responses[status] = {"description": text, "content": _json_of(ErrorAnswer)}
+        responses[status] = {"description": text, "content": _json_of(route.trouble)}
     return responses
 
 
 def _troubles(route: Route) -> list[tuple[str, str]]:
+    is_own, is_read = route.access != "speak", bool(route.query or route.body or route.asks_store)
     possible = (
+        (route.access == "speak" and route.method == "POST", "400", "A parameter is wrong."),
         (route.access != "open", "401", "A token is needed, or this one is not valid."),
         (route.access != "open", "403", "The token, or where it comes from, does not allow this."),
         ("{" in route.path, "404", "There is no such thing, or not for this tenant."),
-        (route.body is not None, "413", "The body is too large."),
-        (route.body is not None, "415", "The body is not said to be JSON."),
-        (bool(route.query or route.body or route.asks_store), "422", "A parameter is wrong."),
+        (bool(route.body or route.form), "413", "The body is too large."),
+        (is_own and route.body is not None, "415", "The body is not said to be JSON."),
+        (is_own and is_read, "422", "A parameter is wrong."),
+        (route.form is not None, "429", "Too many recordings are under way; come back later."),
+        (route.form is not None, "503", "No node serves this language, or the instance stops."),
+        (route.form is not None, "504", "It took longer than a recording of this length may."),
         (route.asks_store, "503", "The store cannot be reached."),
     )
     return [(status, text) for may_be, status, text in possible if may_be]

@@ -19,6 +19,7 @@ from lingua_scheduler.edge.front import FrontLimits, FrontOptions, SocketRoute, 
 from lingua_scheduler.edge.head import Refusal
 from lingua_scheduler.edge.http import http_app
 from lingua_scheduler.edge.node_socket import NodeHandshake, NodeSocket
+from lingua_scheduler.edge.realtime_socket import SUBPROTOCOL, Ready, RealtimeSocket, admitted
 from lingua_scheduler.edge.session_socket import Handshake, SessionSocket
 from lingua_scheduler.edge.wire import WireLimits
 from lingua_scheduler.errors import ConfigError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 SESSION_PATH = "/ws/session"
 NODE_PATH = "/ws/node"
+REALTIME_PATH = "/v1/realtime/translations"
 
 
 @dataclass(slots=True)
@@ -100,6 +102,13 @@ async def _listen(settings: Settings, instance: Instance, runner: web.AppRunner)
         _refuse_when_draining(instance)
         return NodeHandshake(NodeSocket(wire, instance, door, bearer_of(head)))
 
+    def realtime(wire: Wire, head: Head) -> Receiver:
+        _refuse_when_draining(instance)
+        socket = RealtimeSocket(wire, instance, *admitted(instance, door, head))
+        # Nothing can be sent before this returns.
+        asyncio.get_running_loop().call_soon(socket.begin)
+        return Ready(socket)
+
     http = runner.server
     assert http is not None
     front = await serve_front(
@@ -108,6 +117,7 @@ async def _listen(settings: Settings, instance: Instance, runner: web.AppRunner)
         sockets={
             SESSION_PATH: SocketRoute(session, _client_limits(server), SUBPROTOCOLS),
             NODE_PATH: SocketRoute(node, _node_limits(server), SUBPROTOCOLS),
+            REALTIME_PATH: SocketRoute(realtime, _client_limits(server), (SUBPROTOCOL,)),
         },
         http=http,
         options=FrontOptions(
@@ -128,9 +138,9 @@ async def _listen(settings: Settings, instance: Instance, runner: web.AppRunner)
 def _follow(instance: Instance, front: Front) -> None:
     metrics = instance.metrics
 
-    def count(path: str) -> int:
-        wanted = front.sockets[path].limits
-        return sum(1 for wire in front.wires if wire.limits is wanted)
+    def count(*paths: str) -> int:
+        wanted = [front.sockets[path].limits for path in paths]
+        return sum(1 for wire in front.wires if any(wire.limits is limits for limits in wanted))
 
     def fetch() -> None:
         for reason, number in front.refused.items():
@@ -139,7 +149,7 @@ def _follow(instance: Instance, front: Front) -> None:
             metrics.closes_total.labels(code=str(code)).value = number
 
     metrics.sources.append(fetch)
-    metrics.connections.labels(kind="session").follow(lambda: count(SESSION_PATH))
+    metrics.connections.labels(kind="session").follow(lambda: count(SESSION_PATH, REALTIME_PATH))
     metrics.connections.labels(kind="node").follow(lambda: count(NODE_PATH))
     metrics.connections.labels(kind="http").follow(lambda: front.connections - len(front.wires))
 

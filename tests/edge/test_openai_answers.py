@@ -1,0 +1,89 @@
+"""What a recording is told as: joined texts, captions, segments, what is missing. No server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lingua_scheduler.edge.openai.answers import Told, joined, rendered, spaced
+from lingua_scheduler.edge.openai.form import Wish
+from lingua_scheduler.live.visitor import Spoken
+
+pytestmark = pytest.mark.unit
+
+PARTS = (
+    Spoken(0, 1500, " hola ", "hello", "es"),
+    Spoken(1500, 2000),
+    Spoken(2000, 3000, missing="JOB_TIMEOUT"),
+    Spoken(3000, 4200, "mundo", "world", "es"),
+    Spoken(4200, 4500, "yes", "yes", "en"),
+)
+
+
+def told(**wish: object) -> Told:
+    return Told(Wish(**{"model": "whisper-1", "source": "auto", **wish}), PARTS, 4500)
+
+
+@pytest.mark.parametrize(
+    ("texts", "whole"),
+    [
+        ([], ""),
+        (["", "a", "", "b"], "a b"),
+        (["Hello.", "World."], "Hello. World."),
+        (["你好。", "世界"], "你好。世界"),
+        (["こんにちは", "世界"], "こんにちは世界"),
+        (["hello", "世界"], "hello 世界"),
+        (["สวัสดี", "โลก"], "สวัสดีโลก"),
+        (["안녕", "세계"], "안녕 세계"),
+    ],
+)
+def test_texts_are_joined_as_their_script_is_written(texts: list[str], whole: str) -> None:
+    assert joined(texts) == whole
+
+
+def test_deltas_carry_their_own_space() -> None:
+    assert spaced("", "one") == "one"
+    assert spaced("one", "two") == " two"
+    assert spaced("一", "二") == "二"
+
+
+def test_plain_json_has_the_text_and_what_is_missing() -> None:
+    body, kind = rendered(told())
+    assert kind == "application/json"
+    assert json.loads(body) == {
+        "text": "hola mundo yes",
+        "usage": {"type": "duration", "seconds": 5},
+        "missing": [{"start": 2.0, "end": 3.0, "reason": "JOB_TIMEOUT"}],
+    }
+    whole = Told(Wish(model="m", source="es"), PARTS[:2], 2000)
+    assert "missing" not in json.loads(rendered(whole)[0])
+
+
+def test_verbose_json_has_a_segment_for_each_text_and_the_language_of_the_longest_speech() -> None:
+    body = json.loads(rendered(told(format="verbose_json", temperature=0.4))[0])
+    assert (body["task"], body["language"], body["duration"]) == ("transcribe", "es", 4.5)
+    assert [(part["id"], part["start"], part["end"]) for part in body["segments"]] == [
+        (0, 0.0, 1.5), (1, 3.0, 4.2), (2, 4.2, 4.5),
+    ]  # fmt: skip
+    assert {part["temperature"] for part in body["segments"]} == {0.4}
+    translated = json.loads(rendered(told(format="verbose_json", target="en"))[0])
+    assert (translated["task"], translated["language"]) == ("translate", "en")
+    assert translated["text"] == "hello world yes"
+    nothing = Told(Wish(model="m", source="auto", format="verbose_json"), (), 100)
+    assert json.loads(rendered(nothing)[0])["language"] == "und"
+
+
+def test_captions_have_only_what_has_text() -> None:
+    srt, kind = rendered(told(format="srt"))
+    assert kind == "text/plain; charset=utf-8"
+    assert srt.decode().splitlines()[:3] == ["1", "00:00:00,000 --> 00:00:01,500", "hola"]
+    assert srt.decode().count("-->") == 3
+    vtt, kind = rendered(told(format="vtt", target="en"))
+    assert kind == "text/vtt; charset=utf-8"
+    assert "00:00:03.000 --> 00:00:04.200\nworld" in vtt.decode()
+    assert rendered(told(format="text"))[0] == b"hola mundo yes\n"
+
+
+def test_what_is_missing_is_measured() -> None:
+    assert told().missing_ms == 1000

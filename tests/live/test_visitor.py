@@ -1,0 +1,319 @@
+"""A recording's session without a socket: against a real instance, a real store and real nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import tracemalloc
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from edge.live_server import Stage, play, until
+from edge.many_servers import Company
+from edge.many_servers import play as play_company
+from edge.openai_stage import RATE, heard, node, silence, spoken, tone, understand
+from lingua_scheduler.errors import InvalidLanguage
+from lingua_scheduler.live import visitor as module
+from lingua_scheduler.live.visitor import NobodyServes, Spoken, VisitInterrupted, Visitor
+from lingua_scheduler.messages.from_client import SessionInit
+from lingua_scheduler.messages.shared import PipelineConfig
+from lingua_scheduler.node import Job, Result
+from lingua_scheduler.node.simulate import echo
+
+pytestmark = pytest.mark.store
+
+TRANSCRIBE = PipelineConfig(use_asr=True, use_nmt=False, use_tts=False)
+WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot")
+
+
+def init(**more: Any) -> SessionInit:
+    given = {"src_lang": "es", "tgt_lang": "es", "pipeline": TRANSCRIBE, **more}
+    return SessionInit(audio_format="pcm16", sample_rate=RATE, **given)
+
+
+async def in_blocks(pcm: bytes, size: int = 7001) -> AsyncIterator[bytes]:
+    """Give audio in blocks that fall in the middle of chunks and of samples."""
+    for at in range(0, len(pcm), size):
+        yield pcm[at : at + size]
+
+
+async def visit(stage: Stage, pcm: bytes, **more: Any) -> tuple[Visitor, list[Spoken]]:
+    found: list[Spoken] = []
+    visitor = Visitor(stage.server.instance, found.append)
+    await visitor.open(init(**more), tenant="")
+    await visitor.speak(in_blocks(pcm))
+    return visitor, found
+
+
+def test_everything_said_has_one_outcome_in_order_and_every_millisecond_a_place() -> None:
+    async def scenario(stage: Stage) -> None:
+        async with node(stage):
+            pcm = silence(3000) + spoken(*WORDS)
+            visitor, found = await visit(stage, pcm)
+            assert [part.text_asr for part in found] == list(WORDS)
+            assert all(one.end_ms <= two.start_ms for one, two in itertools.pairwise(found))
+            coverage = visitor.session.ledger.summary()
+            assert coverage.admitted_ms == len(pcm) // 32
+            assert coverage.delivered_ms + coverage.silent_ms == coverage.admitted_ms
+            visitor.end()
+            board = stage.server.instance.board
+            await until(lambda: not board.sessions, "it ended")
+
+    play(scenario)
+
+
+def test_a_recording_is_cut_as_the_same_speech_is_live() -> None:
+    """However fast it is fed: a clock of its own counts hangovers and pauses."""
+
+    async def scenario(stage: Stage) -> None:
+        pieces: list[int] = []
+
+        async def note(job: Job) -> Result:
+            pieces.append(len(job.audio) // 32)
+            return Result(text_asr="x")
+
+        async with node(stage, note):
+            pcm = tone(300, 25_000)
+            visitor, _ = await visit(stage, pcm)
+            visitor.end()
+            # A slice takes audio for its hangover of 20 ms, which the next chunk of 100 ms ends.
+            longest = 10_000 + module.CHUNK_MS
+            assert sum(pieces) == 25_000
+            assert max(pieces) <= longest
+            assert len(pieces) <= 4
+
+    play(scenario)
+
+
+def test_no_more_than_a_few_are_under_way_and_only_one_waits_for_a_node() -> None:
+    async def scenario(stage: Stage) -> None:
+        board = stage.server.instance.board
+        waiting: list[int] = []
+
+        async def slowly(job: Job) -> Result:
+            await asyncio.sleep(0.05)
+            waiting.append(sum(1 for other in board.jobs.values() if not other.node))
+            return await understand(job)
+
+        async with node(stage, slowly, max_jobs=2):
+            visitor, found = await visit(stage, spoken(*WORDS, *WORDS))
+            visitor.end()
+            assert [part.text_asr for part in found] == list(WORDS * 2)
+            assert max(waiting) <= 1
+
+    play(scenario)
+
+
+def test_what_nobody_was_free_for_is_said_again() -> None:
+    async def scenario(stage: Stage) -> None:
+        begun = asyncio.Event()
+
+        async def block(_: Job) -> Result:
+            begun.set()
+            await asyncio.sleep(1.0)
+            return Result(text_asr="other")
+
+        async def both(job: Job) -> Result:
+            if job.tgt_lang == "fr":
+                return await block(job)
+            return await understand(job)
+
+        async with node(stage, both, max_jobs=1):
+            other = Visitor(stage.server.instance, lambda _: None)
+            await other.open(init(tgt_lang="fr"), tenant="")
+            task = asyncio.create_task(other.speak(in_blocks(spoken("alpha"))))
+            await begun.wait()
+            visitor, found = await visit(stage, spoken("bravo"))
+            assert [part.text_asr for part in found] == ["bravo"]
+            expired = stage.server.instance.metrics.jobs_total.labels(outcome="expired").value
+            assert expired >= 1
+            visitor.end()
+            await task
+            other.end()
+
+    play(scenario, jobs__pending_ms=400, jobs__sweep_interval_ms=20)
+
+
+def test_without_a_node_nothing_is_begun_and_nothing_is_left() -> None:
+    async def scenario(stage: Stage) -> None:
+        instance = stage.server.instance
+        visitor = Visitor(instance, lambda _: None)
+        with pytest.raises(NobodyServes, match="no node serves es"):
+            await visitor.open(init(), tenant="")
+        with pytest.raises(InvalidLanguage):
+            await Visitor(instance, lambda _: None).open(init(src_lang="?"), tenant="")
+        await until(lambda: not instance.board.sessions, "no session is left")
+
+    play(scenario)
+
+
+def test_abandoned_it_takes_its_jobs_with_it() -> None:
+    async def scenario(stage: Stage) -> None:
+        instance, begun, ended = stage.server.instance, asyncio.Event(), asyncio.Event()
+
+        async def never(_: Job) -> Result:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            raise AssertionError
+
+        async with node(stage, never):
+            visitor = Visitor(instance, lambda _: None)
+            await visitor.open(init(), tenant="")
+            task = asyncio.create_task(visitor.speak(in_blocks(spoken(*WORDS))))
+            await begun.wait()
+            task.cancel()
+            await asyncio.wait([task])
+            visitor.abandon()
+            await ended.wait()
+            await until(lambda: not instance.board.sessions, "it ended")
+            assert not instance.board.jobs
+
+    play(scenario)
+
+
+def test_a_stopping_instance_interrupts_it_and_still_settles_what_was_said() -> None:
+    async def scenario(stage: Stage) -> None:
+        begun, found = asyncio.Event(), []
+
+        async def slowly(job: Job) -> Result:
+            begun.set()
+            await asyncio.sleep(0.2)
+            return await understand(job)
+
+        async with node(stage, slowly, max_jobs=1):
+            visitor = Visitor(stage.server.instance, found.append)
+            await visitor.open(init(), tenant="")
+            task = asyncio.create_task(visitor.speak(in_blocks(spoken(*WORDS))))
+            await begun.wait()
+            draining = asyncio.create_task(stage.server.drain())
+            with pytest.raises(VisitInterrupted, match="the instance stops"):
+                await task
+            assert await draining
+            coverage = visitor.session.ledger.summary()
+            assert coverage.failed_ms == 0
+            assert [part.text_asr for part in found] == list(WORDS[: len(found)])
+            assert found
+
+    play(scenario, server__drain_ms=5000)
+
+
+def test_what_was_said_before_the_stop_is_told_if_it_was_all() -> None:
+    async def scenario(stage: Stage) -> None:
+        begun = asyncio.Event()
+
+        async def slowly(job: Job) -> Result:
+            begun.set()
+            await asyncio.sleep(0.3)
+            return await understand(job)
+
+        async with node(stage, slowly):
+            task = asyncio.create_task(visit(stage, spoken("alpha")))
+            await begun.wait()
+            draining = asyncio.create_task(stage.server.drain())
+            _, found = await task
+            assert [part.text_asr for part in found] == ["alpha"]
+            assert await draining
+
+    play(scenario, server__drain_ms=5000)
+
+
+def test_a_node_that_dies_costs_a_recording_nothing() -> None:
+    async def scenario(stage: Stage) -> None:
+        begun = asyncio.Event()
+
+        async def hang(job: Job) -> Result:
+            if heard(job.audio, job.sample_rate) == "alpha":
+                return await understand(job)
+            begun.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async with node(stage, hang, "doomed") as doomed:
+            task = asyncio.create_task(visit(stage, spoken(*WORDS)))
+            await begun.wait()
+            async with node(stage, understand, "healthy"):
+                doomed.stop()
+                _, found = await task
+                assert [part.text_asr for part in found] == list(WORDS)
+
+    play(scenario)
+
+
+def test_an_hour_goes_through_in_bounded_memory_and_others_get_their_turn() -> None:
+    block = spoken("alpha") + silence(8200)
+    blocks = 3600 * 1000 // (len(block) // 32)
+
+    async def hour() -> AsyncIterator[bytes]:
+        for _ in range(blocks):
+            yield block
+
+    async def scenario(stage: Stage) -> None:
+        starts: list[int] = []
+        turns = 0
+
+        async def take_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with node(stage, echo, max_jobs=8):
+            visitor = Visitor(stage.server.instance, lambda part: starts.append(part.start_ms))
+            await visitor.open(init(), tenant="")
+            gc.collect()
+            tracemalloc.start(1)
+            others = asyncio.create_task(take_turns())
+            await visitor.speak(hour())
+            others.cancel()
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            visitor.end()
+        assert blocks == 360
+        assert len(starts) == blocks
+        assert starts == sorted(starts)
+        # All of it would be 115 MB.
+        assert peak < 20e6
+        # Others had a turn at least after every few chunks, of which there are 36000.
+        assert turns > 36_000 // module.CHUNKS_AT_ONCE
+
+    play(scenario)
+
+
+def test_a_store_that_is_away_for_a_while_costs_a_recording_nothing() -> None:
+    async def scenario(company: Company) -> None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def wait(job: Job) -> Result:
+            begun.set()
+            await go_on.wait()
+            return await understand(job)
+
+        stage = company["A"]
+        async with node(stage, wait):
+            task = asyncio.create_task(visit(stage, spoken(*WORDS)))
+            await begun.wait()
+            company.store.kill()
+            go_on.set()
+            await until(lambda: not stage.server.instance.board.store_is_there, "it is missed")
+            assert not task.done()
+            company.store.start()
+            _, found = await task
+            assert [(part.text_asr, part.missing) for part in found] == [(w, "") for w in WORDS]
+
+    play_company(scenario, keeps=True)
+
+
+def test_a_node_of_another_instance_does_a_recording() -> None:
+    async def scenario(company: Company) -> None:
+        async with node(company["B"]):
+            visitor, found = await visit(company["A"], spoken(*WORDS))
+            assert [part.text_asr for part in found] == list(WORDS)
+            visitor.end()
+
+    play_company(scenario)
