@@ -100,12 +100,14 @@ def parameter_names(node: Function) -> list[str]:
     return [name for name in (*named, *rest) if name not in {"self", "cls"}]
 
 
+# The process that runs other people's engines: whatever they raise becomes a failed job.
+FOREIGN = {ROOT / "src" / "lingua_scheduler" / "speech" / "host" / "child.py"}
 RULES: list[tuple[Rule, list[Path]]] = [
     (long_lines, [*SOURCE, *LUA, *TESTS]),
     (long_file, [*SOURCE, *LUA]),
     (unfinished_work, [*SOURCE, *LUA, *TESTS]),
     (banned_name, [*SOURCE, *LUA, *TESTS]),
-    (broad_except, SOURCE),
+    (broad_except, [file for file in SOURCE if file not in FOREIGN]),
     (large_function, SOURCE),
 ]
 

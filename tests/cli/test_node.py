@@ -16,7 +16,14 @@ from lingua_scheduler.errors import ConfigError
 from lingua_scheduler.messages.from_node import JobAck, JobResult, NodeDrain
 from lingua_scheduler.messages.to_node import NodeErrorMessage
 from lingua_scheduler.node.sdk import DEFAULT_URL
-from node.scripted import Connection, ScriptedScheduler, job, run, scripted_scheduler
+from node.scripted import (
+    Connection,
+    ScriptedScheduler,
+    ignored,
+    job,
+    run,
+    scripted_scheduler,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -58,17 +65,18 @@ async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, str, s
     return process.returncode, out.decode(), err.decode()
 
 
-def test_without_simulate_it_says_that_engines_come_later(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_it_must_be_said_what_the_node_is_made_of(capsys: pytest.CaptureFixture[str]) -> None:
     args = parsed()
     assert args.run(args) == 2
-    assert "engines come later" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "--engines default" in told
+    assert "--simulate" in told
 
 
 def test_the_defaults_are_those_of_the_help_text() -> None:
     args = parsed("--simulate")
-    assert (command._urls_of(args, 0), args.max_jobs, args.count) == ([DEFAULT_URL], 4, 1)
+    assert (command._urls_of(args, 0), args.max_jobs, args.count) == ([DEFAULT_URL], None, 1)
+    assert command._node(args, "n1", 0, ignored).max_jobs == 4
     assert (args.delay_ms, args.jitter_ms, args.fail_percent) == (50, 0, 0)
     assert args.pairs == ()
 
@@ -95,6 +103,7 @@ def test_pairs_may_be_written_with_an_arrow_or_a_colon() -> None:
         ["--fail-percent", "101"],
         ["--delay-ms", "-1"],
         ["--delay-ms", "inf"],
+        ["--engines", "default"],
     ],
 )
 def test_wrong_usage_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,7 +91,7 @@ def test_the_missing_package_is_named_before_anything_is_downloaded(
     monkeypatch.setitem(sys.modules, "onnx", None)
     with running_depot() as depot:
         download = depot.add("a.tgz", tgz({"package/encoder.onnx": b"x"}))
-        whisper = model("whisper", download, prepare="whisper-short-encoder")
+        whisper = model("whisper", download, prepare="whisper")
         with pytest.raises(PreparationMissing, match=r"lingua-scheduler\[speech\]"):
             Store(tmp_path, catalogue(depot.url, whisper)).install("whisper")
         assert depot.asked == []

@@ -1,8 +1,8 @@
-"""`lingua node --simulate`: nodes that only pretend to work, to try a scheduler without models.
+"""`lingua node`: a node of real engines (`--engines`), or nodes that only pretend (`--simulate`).
 
 Connects to a running scheduler, prints what happens to the connection, and a summary at the end.
-Ctrl-C or SIGTERM drains; a second one ends it at once. Real engines come later. The nodes are
-`lingua_scheduler.node`; nothing of the scheduler is used.
+Ctrl-C or SIGTERM drains; a second one ends it at once. Here are the options and the pretending
+nodes; real engines are `node_engines.py`. Nothing of the scheduler is used.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from lingua_scheduler.cli import node_engines
 from lingua_scheduler.errors import ConfigError
 from lingua_scheduler.node import Node, NodeRefused
 from lingua_scheduler.node.machine import default_node_id
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 COUNT_MAX = 1000
-NO_ENGINES = "real engines come later; use --simulate for a node that only pretends to translate"
+MAX_JOBS = 4
+NO_ENGINES = (
+    "say what the node is made of: --engines default (after: lingua models install default), "
+    "or --simulate for one that only pretends to translate"
+)
 TOTALS = (
     ("jobs", "jobs"), ("succeeded", "done"), ("failed", "failed"), ("cancelled", "cancelled"),
     ("refused", "refused as too many"), ("reconnects", "reconnects"),
@@ -34,10 +39,14 @@ TOTALS = (
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `lingua node`."""
-    parser = subparsers.add_parser("node", help="connect nodes that simulate translating")
+    parser = subparsers.add_parser("node", help="connect a node that translates, or pretends to")
     parser.set_defaults(run=run_nodes)
     add = parser.add_argument
-    add("--simulate", action="store_true", help="pretend to translate (the only kind yet)")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--engines", nargs="+", metavar="ENGINE",
+        help="real ones: default, or like asr=whisper:model=small mt=apertium tts=espeak, or a "
+        "file.toml")  # fmt: skip
+    kind.add_argument("--simulate", action="store_true", help="pretend to translate")
     add("--url", action="append", dest="urls", metavar="URL",
         help="the scheduler; several times: its instances, the next is tried when one is lost "
         f"(default: {DEFAULT_URL})")  # fmt: skip
@@ -49,12 +58,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )  # fmt: skip
     languages.add_argument("--any", action="store_true", help="serve any direction (the default)")
     _add_behaviour(parser)
-    add("--max-jobs", type=whole(1, 1024), default=4, metavar="N", help="at a time (default: 4)")
+    add("--max-jobs", type=whole(1, 1024), metavar="N",
+        help=f"at a time (default: measured at the start; simulated: {MAX_JOBS})")  # fmt: skip
     add("--count", type=whole(1, COUNT_MAX), default=1, metavar="N",
         help="so many nodes in this process, their ids numbered (default: 1)")  # fmt: skip
     add("--token", metavar="T", help="node token, if the scheduler wants one")
     add("--json-wire", action="store_true", help="JSON instead of MessagePack")
     add("--old-protocol", action="store_true", help="behave as nodes of the older protocol")
+    node_engines.add_options(parser)
 
 
 def _add_behaviour(parser: argparse.ArgumentParser) -> None:
@@ -79,6 +90,8 @@ def _add_behaviour(parser: argparse.ArgumentParser) -> None:
 
 def run_nodes(args: argparse.Namespace) -> int:
     """Serve until told to stop; exit code 1 if a node was refused."""
+    if args.engines:
+        return node_engines.run_engines(args)
     if not args.simulate:
         print(f"lingua: {NO_ENGINES}", file=sys.stderr)
         return 2
@@ -168,7 +181,7 @@ def _node(
         _urls_of(args, number),
         node_id=name,
         pairs=args.pairs,
-        max_jobs=args.max_jobs,
+        max_jobs=args.max_jobs or MAX_JOBS,
         token=args.token,
         json_wire=args.json_wire,
         reports_usage=False,

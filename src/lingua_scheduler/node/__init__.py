@@ -7,7 +7,7 @@
 It needs the wire (`lingua_scheduler.messages`) and nothing of the server. See docs/node-sdk.md.
 """
 
-from lingua_scheduler.messages.shared import ExtraResult, Gpu, InstalledModel
+from lingua_scheduler.messages.shared import ExtraResult, Gpu, InstalledModel, InstalledService
 from lingua_scheduler.node.job import Job, JobFailed, Result
 from lingua_scheduler.node.link import NodeRefused
 from lingua_scheduler.node.sdk import Node
@@ -17,6 +17,7 @@ __all__ = [
     "ExtraResult",
     "Gpu",
     "InstalledModel",
+    "InstalledService",
     "Job",
     "JobFailed",
     "Node",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
+    from lingua_scheduler.messages.shared import CapabilityByType
     from lingua_scheduler.node.worker import Worker
 
     # Told what happens to the connection, as a word and a sentence.
@@ -119,6 +120,8 @@ class Link:
         self._open: NodeSocket | None = None
         # Why the last registration was refused.
         self._refusal: NodeErrorMessage | None = None
+        # What was said last on this socket of what works.
+        self._told: tuple[CapabilityByType, ...] = ()
         # Ends a socket that is not acknowledged, then sends the heartbeats.
         self._timer: asyncio.TimerHandle | None = None
         # When the node was registered on this socket, and how often in all.
@@ -148,6 +151,12 @@ class Link:
         self._actions[JobAssign] = worker.assign
         self._actions[JobCancel] = worker.cancel
         self._actions[JobResultAck] = worker.acknowledged
+
+    def redeclare(self, registration: NodeRegister) -> None:
+        """Say anew what works on this node: now, and with every registration from here on."""
+        self._registration = registration
+        if self.is_open:
+            self.send(self._heartbeat(registration.capability_by_type))
 
     @property
     def is_open(self) -> bool:
@@ -214,6 +223,7 @@ class Link:
             name: getattr(self._registration, name) for name in NodeRegister.__struct_fields__
         }
         fields |= {"node_id": self._worker.node_id, "running": self._worker.held()}
+        self._told = self._registration.capability_by_type
         socket.send(NodeRegister(**fields))
         self._timer = asyncio.get_running_loop().call_later(REGISTER_ACK_S, socket.abort)
 
@@ -238,15 +248,22 @@ class Link:
         self._watch("registered", f"as {ack.node_id}{where}")
 
     def _beat(self, beat_s: float) -> None:
+        # Changes made between the registration and its acknowledgement are told here.
+        news = self._registration.capability_by_type
+        self.send(self._heartbeat(None if news == self._told else news))
+        self._timer = asyncio.get_running_loop().call_later(beat_s, self._beat, beat_s)
+
+    def _heartbeat(self, by_type: tuple[CapabilityByType, ...] | None) -> NodeHeartbeat:
         worker = self._worker
-        beat = NodeHeartbeat(
+        if by_type is not None:
+            self._told = by_type
+        return NodeHeartbeat(
             node_id=worker.node_id,
             timestamp=int(time() * 1000),
             resource_usage=self.usage.now(worker.running_count),
+            capability_by_type=by_type,
             running=worker.running(),
         )
-        self.send(beat)
-        self._timer = asyncio.get_running_loop().call_later(beat_s, self._beat, beat_s)
 
     def _take_error(self, message: NodeErrorMessage) -> None:
         if self._open is None:

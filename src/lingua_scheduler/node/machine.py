@@ -48,9 +48,10 @@ def hardware(gpus: Sequence[Gpu]) -> Hardware:
 class Usage:
     """How busy the machine is; the share of the CPU is that since the last question."""
 
-    def __init__(self, *, is_measured: bool = True) -> None:
+    def __init__(self, *, is_measured: bool = True, with_cpu: bool = True) -> None:
         # A node that only pretends to work says that its machine is idle.
         self._is_measured = is_measured
+        self._with_cpu = with_cpu
         # Busy and all CPU time so far, in ticks.
         self._busy, self._all = _cpu_ticks()
 
@@ -65,7 +66,7 @@ class Usage:
         memory_kb, available_kb = _memory_kb()
         memory = 100 * (memory_kb - available_kb) / memory_kb if memory_kb else 0.0
         return ResourceUsage(
-            cpu_percent=round(min(100.0, max(0.0, cpu)), 1),
+            cpu_percent=round(min(100.0, max(0.0, cpu)), 1) if self._with_cpu else 0.0,
             mem_percent=round(memory, 1),
             running_jobs=running_jobs,
         )

@@ -22,6 +22,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, get_args
 from uuid import uuid4
 
+import msgspec
+
 from lingua_scheduler import __version__
 from lingua_scheduler.errors import ConfigError, InvalidLanguage
 from lingua_scheduler.languages import language
@@ -59,6 +61,7 @@ CAPABILITY_SCHEMA: Final = "2.0"
 LAST_ACKS_S: Final = 3.0
 MAX_JOBS_LIMIT: Final = 1024
 DRAIN_REASON: Final = "the node stops"
+REASON_CHARACTERS_MAX: Final = 256
 
 _logger = logging.getLogger("lingua_scheduler.node")
 
@@ -88,8 +91,9 @@ class Node:
     asr_languages: Sequence[str] = ()
     target_languages: Sequence[str] = ()
     tts_languages: Sequence[str] = ()
-    # What it can do: of asr, nmt, tts, tone, semantic, and feature names of the protocol.
-    services: Sequence[str] = ("asr", "nmt", "tts")
+    # What it can do: of asr, nmt, tts, tone, semantic, by name or told in detail; and feature
+    # names of the protocol.
+    services: Sequence[str | InstalledService] = ("asr", "nmt", "tts")
     features: Sequence[str] = ()
     models: Sequence[InstalledModel] = ()
     gpus: Sequence[Gpu] = ()
@@ -103,11 +107,13 @@ class Node:
     acks: bool = True
     # Tell how busy the machine is: a scheduler gives no new jobs to one that is too busy.
     reports_usage: bool = True
+    # Not for one whose slots were measured: its own jobs are what keeps the CPU busy.
+    reports_cpu: bool = True
     # If the scheduler does not say how often.
     heartbeat_ms: int = 2000
     # How long jobs may go on after `drain`, and how long the scheduler may be silent.
     drain_s: float = 30.0
-    silence_s: float = 4.0
+    silence_s: float = 3.0
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     # Told ("connecting" | "registered" | "lost" | "refused" | "draining", detail); default: logs.
     watch: Callable[[str, str], None] = log_state
@@ -121,6 +127,8 @@ class Node:
         self._stats = Stats()
         self._drain_asked = asyncio.Event()
         self._stop_asked = asyncio.Event()
+        # Services that do not work now, and why.
+        self._not_ready: dict[str, str] = {}
         self._check()
         # What it says of itself. Made here, so that a wrong setting is told where it is written.
         self.registration = self._describe()
@@ -157,6 +165,21 @@ class Node:
         finally:
             await self._end(waits, worker)
 
+    def set_ready(self, service: str, ready: bool, reason: str = "") -> None:
+        """Say that a kind of service works, or why it does not; the scheduler is told at once."""
+        if service not in self._kinds():
+            raise ConfigError("services", f"{service!r} is none of {', '.join(self._kinds())}")
+        before = dict(self._not_ready)
+        if ready:
+            self._not_ready.pop(service, None)
+        else:
+            self._not_ready[service] = reason or "not ready"
+        if before != self._not_ready:
+            now = self._capabilities()
+            self.registration = msgspec.structs.replace(self.registration, capability_by_type=now)
+            if self._link is not None:
+                self._link.redeclare(self.registration)
+
     def drain(self, reason: str = DRAIN_REASON) -> None:
         """Take no new jobs, finish those under way, then end `serve`."""
         if not self._drain_asked.is_set():
@@ -189,7 +212,7 @@ class Node:
             raise ConfigError("serve", "this node is being served already")
         offered = (JSON_PROTOCOL,) if self.json_wire else (MSGPACK_PROTOCOL, JSON_PROTOCOL)
         link = Link(self.url, offered, silence_s=self.silence_s, tls=self.tls)
-        link.usage = Usage(is_measured=self.reports_usage)
+        link.usage = Usage(is_measured=self.reports_usage, with_cpu=self.reports_cpu)
         worker = Worker(self._handler, link, max_jobs=self.max_jobs, acks=self.acks)
         link.attach(worker, self.registration, self.heartbeat_ms, self.watch)
         self._link, self._stats = link, worker.stats
@@ -219,7 +242,7 @@ class Node:
         for name in ("heartbeat_ms", "silence_s"):
             if getattr(self, name) <= 0:
                 raise ConfigError(name, "must be more than 0")
-        _check_names("services", self.services, get_args(ServiceType))
+        _check_names("services", self._kinds(), get_args(ServiceType))
         _check_names("features", self.features, FeatureFlags.__struct_fields__)
 
     def _describe(self) -> NodeRegister:
@@ -231,8 +254,8 @@ class Node:
             platform=platform_name(),
             hardware=hardware(self.gpus),
             installed_models=tuple(self.models),
-            installed_services=tuple(self._service(name) for name in self.services),
-            capability_by_type=tuple(_capability(name) for name in self.services),
+            installed_services=self._installed(),
+            capability_by_type=self._capabilities(),
             features_supported=features,
             accept_public_jobs=self.accept_public_jobs,
             language_capabilities=self._languages(),
@@ -242,9 +265,23 @@ class Node:
             token=self.token,
         )
 
+    def _kinds(self) -> tuple[str, ...]:
+        kinds = (one if isinstance(one, str) else one.type for one in self.services)
+        return tuple(dict.fromkeys(kinds))
+
+    def _installed(self) -> tuple[InstalledService, ...]:
+        return tuple(self._service(one) if isinstance(one, str) else one for one in self.services)
+
     def _service(self, name: Any) -> InstalledService:
         device = "gpu" if self.gpus else "cpu"
         return InstalledService(service_id=name, type=name, device=device, version=__version__)
+
+    def _capabilities(self) -> tuple[CapabilityByType, ...]:
+        """Return which kinds of service work now."""
+        ids: dict[str, list[str]] = {kind: [] for kind in self._kinds()}
+        for service in self._installed():
+            ids[service.type].append(service.service_id)
+        return tuple(_capability(kind, tuple(ids[kind]), self._not_ready.get(kind)) for kind in ids)
 
     def _languages(self) -> LanguageCapabilities | None:
         pairs = tuple(_pair(text) for text in self.pairs)
@@ -268,8 +305,10 @@ async def _at_most(seconds: float, waiting: Coroutine[Any, Any, None]) -> None:
         _logger.warning("not everything ended within %g s of draining", seconds)
 
 
-def _capability(name: Any) -> CapabilityByType:
-    return CapabilityByType(type=name, ready=True, ready_impl_ids=(name,))
+def _capability(kind: Any, ids: tuple[str, ...], problem: str | None) -> CapabilityByType:
+    if problem is None:
+        return CapabilityByType(type=kind, ready=True, ready_impl_ids=ids)
+    return CapabilityByType(type=kind, ready=False, reason=problem[:REASON_CHARACTERS_MAX])
 
 
 def _check_names(setting: str, names: Sequence[str], known: Sequence[str]) -> None:

@@ -1,0 +1,392 @@
+"""English into Spanish: what Apertium needs to be told, and what it gets wrong. Pure.
+
+Before: contractions written out, questions in the order of statements, "the man (that) you saw".
+Between: commands, words that may be nouns or verbs, the supplementary lexicon. After: polite forms
+(usted; vosotros on the way to French, where it becomes vous), ser and estar, the subjunctive of
+`cuando`, the `a` before persons, question marks. Each rule is one function, in the order of use.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from lingua_scheduler.speech.engines.apertium import edits, english
+from lingua_scheduler.speech.engines.apertium.edits import Edits, Units
+from lingua_scheduler.speech.engines.apertium.lexicon import lexicon
+from lingua_scheduler.speech.engines.apertium.spanish_rules import (
+    Person,
+    before_infinitives,
+    joined_objects,
+    person_of,
+    personal_a,
+    plainer_words,
+    plural_you,
+    polite,
+    right_person,
+    ser_or_estar,
+    small_first,
+    spanish_commands,
+    subjunctive_after_when,
+    with_opening_marks,
+)  # fmt: skip
+from lingua_scheduler.speech.engines.apertium.stream import Piece
+from lingua_scheduler.speech.engines.apertium.units import (
+    CLAUSE_ENDS,
+    at,
+    can_be,
+    drop_tags,
+    has,
+    keep_tags,
+    must_be,
+    reading,
+    small_inside,
+    word,
+    word_set,
+    written,
+)  # fmt: skip
+
+PRONOUN: Final = r"(?:I|you|he|she|it|we|they)"
+AUXILIARY: Final = (
+    r"(?:am|are|is|was|were|have|has|had|will|would|can|could|shall|should|may|might|must)"
+)
+# Words that begin a command even where they might be nouns.
+COMMANDS: Final = word_set(
+    "press dial enter hold call check record use stay start stop turn wait visit help listen say"
+    " tell give bring send show try open close take keep let come go sit look watch put leave"
+    " return answer talk write read sign follow move change repeat remember choose select select"
+    " remain push pull drive walk run eat drink ask speak be make get stand switch save delete"
+    " contact consult continue complete confirm hang pay order add remove click type lock"
+    " unlock mute unmute re-enter pick cancel review erase replace set log"
+)
+MODALS: Final = word_set("will would can could shall should may might must not to")
+# Verbs whose "to" is a direction: what follows is more likely a thing.
+GOING_TO: Final = word_set("switch return listen go connect reply respond talk speak back")
+CONTRACTIONS: Final = tuple(
+    (re.compile(pattern, re.IGNORECASE), plain)
+    for pattern, plain in (
+        (r"\bcan(?:'t|not)\b", "can not"),
+        (r"\bwon't\b", "will not"),
+        (r"\bshan't\b", "shall not"),
+        (r"\bain't\b", "is not"),
+        (r"(?<=\w)n't\b", " not"),
+        (r"\blet's\b", "let us"),
+        (r"\b(I)'m\b", r"\1 am"),
+        (r"(?<=\w)'re\b", " are"),
+        (r"(?<=\w)'ve\b", " have"),
+        (r"(?<=\w)'ll\b", " will"),
+        (r"\b(it|he|she|that|there|who|what)'s(?= (?:been|got|had)\b)", r"\1 has"),
+        (
+            r"\b(it|he|she|that|there|here|what|where|who|how|when|everything|everyone)'s\b",
+            r"\1 is",
+        ),
+        (rf"\b({PRONOUN})'d(?= (?:better|been)\b)", r"\1 had"),
+        (rf"\b({PRONOUN})'d\b", r"\1 would"),
+        (r"\b(?:gonna)\b", "going to"),
+        (r"\b(?:wanna)\b", "want to"),
+        (r"\b(?:gotta)\b", "have to"),
+    )
+)
+INVERTED = re.compile(
+    r"^(?P<wh>(?:(?:and|but|so|then|please|excuse me|sorry),? )?"
+    r"(?:(?:what|when|where|why|who|how|which)(?: \w+)?? )?)"
+    rf"(?P<aux>{AUXILIARY}) (?P<who>{PRONOUN})\b(?=.*\?$)",
+    re.IGNORECASE,
+)
+ASKED_THING = re.compile(
+    r"^(?P<wh>how much|how|where|when|Zqy[a-j]+z|why) does (?P<np>(?:the|this|that|my|your|his|her|"
+    r"our|it)(?: \w+){0,3}?) (?P<verb>\w+)(?P<end>(?: to \w+| here| there)?\?)$",
+    re.IGNORECASE,
+)
+BARE_RELATIVE = re.compile(
+    r"(?P<before>(?:^|[\w,]+ ))(?P<np>(?:the|a|an|any|every) (?:\w+ )?\w+) "
+    rf"(?P<clause>(?:I|you|we|they|he|she) (?:{AUXILIARY}|want|need|called|dialed|sent|said|asked|"
+    r"like|know|ordered|bought|gave|made|saw|use)\b)",
+    re.IGNORECASE,
+)
+PREPOSITIONS: Final = word_set(
+    "in on at for with by of from after before during until since about to every last next"
+)
+
+
+class EnglishSpanish(Edits):
+    """The rules, for one sentence."""
+
+    table = "en-es"
+
+    def __init__(self, address: str = "usted", goes_on: bool = False) -> None:
+        super().__init__()
+        # Whether the Spanish is only the middle of the way.
+        self._goes_on = goes_on
+        # How "you" is said: usted, or vosotros where another direction follows.
+        self._address = address
+        # Whether there is a command that says not to.
+        self._forbids = False
+        # The persons of (subject, object) around verbs, in order.
+        self._around: list[tuple[tuple[str, str], tuple[str, str]]] = []
+        # Whether the sentence began with a capital, and whether it is a statement about you.
+        self._starts_large = True
+        self._says_you = False
+
+    def before(self, text: str) -> str:
+        """Write English as the analyser expects it."""
+        self._starts_large = not text[:1].islower()
+        text = text.replace("’", "'")  # noqa: RUF001
+        text = re.sub(r"\bi\b(?!\.)", "I", text)
+        for pattern, plain in CONTRACTIONS:
+            text = pattern.sub(plain, text)
+        for pattern, plain in edits.patterns("before-en-es.tsv"):
+            text = pattern.sub(plain, text)
+        text = self.take_phrases(text)
+        text = ASKED_THING.sub(_verb_first, text)
+        text = INVERTED.sub(r"\g<wh>\g<who> \g<aux>", text)
+        return BARE_RELATIVE.sub(_with_that, text)
+
+    def analysed(self, units: Units) -> Units:
+        """Choose readings."""
+        units = lexicon("es").recognise(edits.known_adverbs(units))
+        units = plain_words(units)
+        units = verbs_after_helpers(units)
+        units, self._forbids = commands(units)
+        units = missing_verbs(units)
+        return participles(units)
+
+    def tagged(self, units: Units) -> Units:
+        """Note who does it to whom, because transfer mixes them up."""
+        self._around = persons_around(units)
+        is_question = any(reading(unit).startswith("?") for unit in units)
+        self._says_you = has(units[0], "prn", "subj", "p2") and not is_question
+        return units
+
+    def bilingual(self, units: Units) -> Units:
+        """Choose translations."""
+        units = edits.same_adverbs(units)
+        return [
+            unit
+            if _leaves_something(units, index)
+            else lexicon("es").translate(unit, only_known=self._goes_on)
+            for index, unit in enumerate(units)
+        ]
+
+    def target(self, units: Units) -> Units:
+        """Correct the Spanish, word by word."""
+        units = right_person(units, self._around)
+        units = joined_objects(units)
+        units = plainer_words(units)
+        units = spanish_commands(units, self._forbids)
+        units = ser_or_estar(units)
+        units = subjunctive_after_when(units)
+        units = small_inside(before_infinitives(personal_a(units)))
+        if self._address == "usted":
+            units = polite(units)
+            if self._says_you:
+                units = [Piece("", ("Prpers<prn><tn><p3><mf><sg>",)), *small_first(units)]
+        else:
+            units = plural_you(units)
+        return lexicon("es").say_all(edits.said_adverbs(units))
+
+    def after(self, text: str) -> str:
+        """Put marks and capitals right."""
+        text = edits.tidy(self.put_phrases(text))
+        for pattern, said in _after():
+            text = pattern.sub(said, text)
+        text = with_opening_marks(text)
+        return edits.capitalised(text) if self._starts_large else text
+
+
+def _verb_first(match: re.Match[str]) -> str:
+    """Ask in the order that Spanish has: "how much costs this ticket?"."""
+    thing = "" if match["np"].lower() == "it" else f" {match['np']}"
+    verb = "depart" if match["verb"].lower() == "leave" else match["verb"]
+    return f"{match['wh']} {english.verb(verb, 's')}{thing}{match['end']}"
+
+
+def _with_that(match: re.Match[str]) -> str:
+    before = match["before"].strip(" ,").lower()
+    if before in PREPOSITIONS:
+        return match.group()
+    return f"{match['before']}{match['np']} that {match['clause']}"
+
+
+def _leaves_something(units: Units, index: int) -> bool:
+    """Tell whether somebody leaves a message rather than the house."""
+    return word(units[index]) == "leave" and has(at(units, index + 1), "det")
+
+
+def plain_words(units: Units) -> Units:
+    """Leave out readings that spoken English hardly has."""
+    found = []
+    is_question = any(unit.parts and unit.parts[0] == "?" for unit in units)
+    for index, seen in enumerate(units):
+        unit = seen
+        name = written(unit)
+        if name in {"i", "will", "must", "can", "may", "might"}:
+            unit = drop_tags(drop_tags(unit, "num"), "n")
+        elif name in {"open", "closed", "free", "clean"} and can_be(at(units, index - 1), "vbser"):
+            unit = keep_tags(unit, "adj")
+        elif name == "please":
+            unit = keep_tags(unit, "adv")
+        elif name == "when" and not (is_question and index == 0):
+            unit = keep_tags(unit, "cnjadv")
+        elif name == "only" and can_be(at(units, index + 1), "n", "pl"):
+            unit = keep_tags(unit, "adv")
+        elif name == "you" and _is_verb(at(units, index + 1)):
+            unit = keep_tags(unit, "subj")
+        elif name == "you" and must_be(at(units, index - 1), "pr"):
+            unit = keep_tags(unit, "obj")
+        elif name in {"who", "which"} and can_be(at(units, index - 1), "n"):
+            unit = keep_tags(unit, "rel")
+        found.append(unit)
+    return found
+
+
+def _is_verb(unit: Piece) -> bool:
+    if any(can_be(unit, tag) for tag in ("vaux", "vbser", "vbhaver", "vbdo")):
+        return True
+    return must_be(unit, "vblex") and (can_be(unit, "pres") or can_be(unit, "past"))
+
+
+def verbs_after_helpers(units: Units) -> Units:
+    """After `to`, `will`, `can not` and the like there is an infinitive."""
+    found: Units = []
+    for index, seen in enumerate(units):
+        unit = seen
+        back = index - 1
+        while back >= 0 and must_be(units[back], "adv") and written(units[back]) != "not":
+            back -= 1
+        helper = at(units, back)
+        if written(helper) in MODALS and can_be(unit, "inf") and not can_be(unit, "vaux"):
+            direction = written(helper) == "to" and written(at(units, back - 1)) in GOING_TO
+            follows_thing = can_be(at(units, index + 1), "det") or not can_be(unit, "n")
+            if not direction or follows_thing:
+                unit = keep_tags(unit, "inf")
+        found.append(unit)
+    return found
+
+
+def commands(units: Units) -> tuple[Units, bool]:
+    """Find commands: a bare verb where a clause begins; and whether one says not to do it."""
+    found: Units = []
+    commanding = forbids = False
+    for index, seen in enumerate(units):
+        unit = seen
+        before = at(units, index - 1)
+        begins = _begins_clause(units, index) or (
+            commanding and written(before) in {"and", "or", "then"}
+        )
+        if written(unit) == "do" and begins and written(at(units, index + 1)) == "not":
+            unit = keep_tags(unit, "vbdo")
+            forbids = True
+        elif begins and _is_command(unit, at(units, index + 1)):
+            unit = keep_tags(unit, "inf")
+            commanding = True
+        found.append(unit)
+    return found, forbids
+
+
+def _begins_clause(units: Units, index: int) -> bool:
+    before = at(units, index - 1)
+    if not before.parts:
+        return True
+    if any(can_be(before, tag) for tag in CLAUSE_ENDS) or before.parts[0] in {":", ";"}:
+        return True
+    return written(before) in {"please", "just", "now"}
+
+
+def _is_command(unit: Piece, after: Piece) -> bool:
+    if not can_be(unit, "inf") or can_be(unit, "vaux") or can_be(after, "vbser"):
+        return False
+    if can_be(unit, "vbdo") and can_be(after, "prn", "subj"):
+        return False
+    if written(unit) in COMMANDS:
+        return not can_be(after, "vaux")
+    if can_be(unit, "adj") or can_be(unit, "adv") or can_be(unit, "vbhaver"):
+        return False
+    follows_thing = can_be(after, "det") or can_be(after, "prn")
+    return follows_thing or not can_be(unit, "n")
+
+
+def missing_verbs(units: Units) -> Units:
+    """A clause needs a verb: "the train leaves" is not about leaves."""
+    found = list(units)
+    start = 0
+    for index in range(len(units) + 1):
+        if index == len(units) or not units[index].parts or _ends_clause(units[index]):
+            _give_verb(found, start, index)
+            start = index + 1
+    return found
+
+
+def _ends_clause(unit: Piece) -> bool:
+    return any(can_be(unit, tag) for tag in CLAUSE_ENDS)
+
+
+def _give_verb(units: Units, start: int, end: int) -> None:
+    clause = range(start, end)
+    if any(_is_finite(units[index]) for index in clause):
+        return
+    for index in clause:
+        unit, before = units[index], at(units, index - 1) if index > start else Piece("", ())
+        third = can_be(unit, "vblex", "p3") and (
+            can_be(before, "n", "sg") or can_be(before, "itg") or written(before) == "much"
+        )
+        plural = can_be(unit, "vblex", "pres") and (
+            must_be(before, "n", "pl") or must_be(before, "prn", "subj")
+        )
+        if third or plural:
+            units[index] = keep_tags(unit, "vblex")
+            units[index] = keep_tags(units[index], "p3" if third else "pres")
+            return
+
+
+def _is_finite(unit: Piece) -> bool:
+    if any(can_be(unit, tag) for tag in ("vbser", "vbhaver", "vaux", "vbdo", "vbmod")):
+        return True
+    return must_be(unit, "vblex") and not must_be(unit, "ger") and not can_be(unit, "ger")
+
+
+def participles(units: Units) -> Units:
+    """After `be` and `have`, and before `by`, a form in -ed is a participle."""
+    found: Units = []
+    for index, seen in enumerate(units):
+        unit = seen
+        if can_be(unit, "past") and can_be(unit, "pp"):
+            back = index - 1
+            while back >= 0 and (must_be(units[back], "adv") or written(units[back]) == "not"):
+                back -= 1
+            helper = at(units, back)
+            if (
+                can_be(helper, "vbser")
+                or can_be(helper, "vbhaver")
+                or written(at(units, index + 1)) == "by"
+                or (can_be(at(units, index - 1), "n") and _is_object(units, index - 1))
+            ):
+                unit = keep_tags(unit, "pp")
+        found.append(unit)
+    return found
+
+
+def _is_object(units: Units, index: int) -> bool:
+    """Tell whether a noun stands behind an infinitive, with or without an article."""
+    before = at(units, index - 1)
+    return must_be(before, "inf") or (
+        can_be(before, "det") and must_be(at(units, index - 2), "inf")
+    )
+
+
+def persons_around(units: Units) -> list[tuple[Person, Person]]:
+    """Return, for each verb with a pronoun behind it, who does it and to whom."""
+    found = []
+    subject: Person = ("p3", "sg")
+    for index, unit in enumerate(units):
+        if has(unit, "prn", "subj"):
+            subject = person_of(unit)
+        elif has(unit, "n"):
+            subject = ("p3", "pl" if has(unit, "pl") else "sg")
+        elif has(unit, "vblex") and has(at(units, index + 1), "prn", "obj"):
+            found.append((subject, person_of(units[index + 1])))
+    return found
+
+
+def _after() -> tuple[tuple[re.Pattern[str], str], ...]:
+    return edits.patterns("after-en-es.tsv")

@@ -1,0 +1,135 @@
+"""Whisper's two networks, on onnxruntime: sound -> hidden states, tokens so far -> next scores.
+
+Keys and values stay inside onnxruntime between steps: those of the sound are computed once, those
+of the tokens are handed from step to step without a copy. A `Memory` is never changed, so several
+texts can be decoded from one. What to say next is decided elsewhere (`decoding.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import onnxruntime as ort
+
+from lingua_scheduler.speech.engine import ModelMissing
+from lingua_scheduler.speech.engines.whisper import mel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from lingua_scheduler.speech.sound import Samples
+
+PAST: Final = "past_key_values."
+PRESENT: Final = "present."
+# A prepared decoder multiplies the last layer as bytes; the original makes floats of it first.
+DECODERS: Final = ("decoder_fast.onnx", "decoder.onnx")
+ENCODERS: Final = {"short": "encoder_short.onnx", "full": "encoder.onnx"}
+# Attention grows with the square of the length: 30 s need 600 MB, which are then let go.
+LONG_FRAMES: Final = 10 * mel.FRAMES_PER_S
+
+# What onnxruntime keeps for itself; it has no types.
+Value = Any
+
+
+class Memory(NamedTuple):
+    """What the decoder knows: the sound, and the tokens so far."""
+
+    sound: dict[str, Value]
+    tokens: dict[str, Value]
+    length: int
+
+
+class Network:
+    """Encoder and decoder of one model directory, loaded."""
+
+    def __init__(self, directory: Path, window: str, threads: int) -> None:
+        self._encoder = _load(directory / ENCODERS[window], threads)
+        decoder = next((name for name in DECODERS if (directory / name).is_file()), DECODERS[-1])
+        self._decoder = _load(directory / decoder, threads)
+        # Gives back, at the end of a run, what it took more than usual.
+        self._tidily = ort.RunOptions()
+        self._tidily.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        self.vocabulary: int = self._decoder.get_outputs()[0].shape[2]
+        pasts = [one for one in self._decoder.get_inputs() if one.name.startswith(PAST)]
+        # The decoder's own names of what it remembers of the sound and of the tokens.
+        self._of_sound = [one.name for one in pasts if ".encoder." in one.name]
+        self._of_tokens = [one.name for one in pasts if ".decoder." in one.name]
+        nothing = np.zeros((1, pasts[0].shape[1], 0, pasts[0].shape[3]), np.float32)
+        empty = ort.OrtValue.ortvalue_from_numpy(nothing)
+        self._nothing = {one.name: empty for one in pasts}
+        self._first = ort.OrtValue.ortvalue_from_numpy(np.array([False]))
+        self._later = ort.OrtValue.ortvalue_from_numpy(np.array([True]))
+        self._later_outputs = ["logits", *map(_present, self._of_tokens)]
+        self._first_outputs = [*self._later_outputs, *map(_present, self._of_sound)]
+
+    def listen(self, samples: Samples, frames: int) -> Value:
+        """Return the hidden states of a sound, taken to last for so many frames."""
+        features = mel.log_mel(samples, frames)
+        value = ort.OrtValue.ortvalue_from_numpy(features)
+        how = self._tidily if frames > LONG_FRAMES else None
+        fed = {"input_features": value}
+        return self._encoder.run_with_ort_values(["last_hidden_state"], fed, how)[0]
+
+    def begin(self, hidden: Value, tokens: Sequence[int]) -> tuple[Samples, Memory]:
+        """Return the scores after each of the first tokens, and the memory to go on from."""
+        fed = {
+            "input_ids": _ids(tokens),
+            "encoder_hidden_states": hidden,
+            "use_cache_branch": self._first,
+            **self._nothing,
+        }
+        scores, *kept = self._decoder.run_with_ort_values(self._first_outputs, fed)
+        count = len(self._of_tokens)
+        sound = dict(zip(self._of_sound, kept[count:], strict=True))
+        # Once these are known the hidden states are only there to be named.
+        sound["encoder_hidden_states"] = hidden
+        memory = Memory(sound, dict(zip(self._of_tokens, kept[:count], strict=True)), len(tokens))
+        return scores.numpy()[0], memory
+
+    def step(self, memory: Memory, token: int) -> tuple[Samples, Memory]:
+        """Return the scores after one more token, and the memory with it."""
+        fed = {
+            "input_ids": _ids((token,)),
+            "use_cache_branch": self._later,
+            **memory.sound,
+            **memory.tokens,
+        }
+        scores, *kept = self._decoder.run_with_ort_values(self._later_outputs, fed)
+        tokens = dict(zip(self._of_tokens, kept, strict=True))
+        return scores.numpy()[0, -1], Memory(memory.sound, tokens, memory.length + 1)
+
+    def shortened(self, memory: Memory, length: int) -> Memory:
+        """Return the memory as it was after so many tokens."""
+        tokens = {
+            name: ort.OrtValue.ortvalue_from_numpy(
+                np.ascontiguousarray(value.numpy()[:, :, :length])
+            )
+            for name, value in memory.tokens.items()
+        }
+        return Memory(memory.sound, tokens, length)
+
+
+def _load(path: Path, threads: int) -> Any:
+    if not path.is_file():
+        raise ModelMissing(f"{path} is not there: lingua models install whisper-base")
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Lengths differ every time: plans of memory would be made and thrown away.
+    options.enable_mem_pattern = False
+    # Idle threads must not burn what other workers need.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Else the last layer's 26 million weights become floats again for every single token.
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _ids(tokens: Sequence[int]) -> Value:
+    return ort.OrtValue.ortvalue_from_numpy(np.array([tokens], np.int64))
+
+
+def _present(past: str) -> str:
+    return past.replace(PAST, PRESENT)

@@ -1,0 +1,52 @@
+"""Sound of any length -> pieces that fit Whisper's window, cut where it is quietest. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+
+from lingua_scheduler.speech.engines.whisper.mel import FRAMES_PER_S, FULL_FRAMES, HOP
+from lingua_scheduler.speech.sound import FRAME_MS, HEARING_RATE, frame_levels_db
+
+if TYPE_CHECKING:
+    from lingua_scheduler.speech.sound import Samples
+
+# The longest sound that is heard at once, and how long a piece of a longer one may be.
+WHOLE_S: Final = 29
+PIECE_S: Final = 28
+# A piece is at least this long; the quietest place after that is its end.
+PIECE_AT_LEAST_S: Final = 14
+# Quiet means: on average over this time.
+QUIET_MS: Final = 200
+# Whisper ends well only if it hears that the speech has ended: so much silence after it, and so
+# much in all. `wide` is for what went wrong in `short`.
+WINDOWS: Final = {"short": (1.0, 3.0), "wide": (4.0, 10.0), "full": (0.0, 30.0)}
+
+Window = Literal["short", "wide", "full"]
+
+
+def pieces(samples: Samples) -> list[Samples]:
+    """Return the sound whole, or in pieces of at most `PIECE_S`."""
+    found = []
+    while len(samples) > WHOLE_S * HEARING_RATE:
+        end = _quietest(samples[: PIECE_S * HEARING_RATE])
+        found.append(samples[:end])
+        samples = samples[end:]
+    return [*found, samples]
+
+
+def _quietest(samples: Samples) -> int:
+    levels = frame_levels_db(samples)
+    width = QUIET_MS // FRAME_MS
+    means = np.convolve(levels, np.full(width, 1 / width), mode="valid")
+    first = PIECE_AT_LEAST_S * 1000 // FRAME_MS
+    at = first + int(means[first:].argmin()) + width // 2
+    return at * FRAME_MS * HEARING_RATE // 1000
+
+
+def frames_for(samples: Samples, window: Window) -> int:
+    """Return how many frames Whisper should look at; always even, as it halves them."""
+    after_s, least_s = WINDOWS[window]
+    needed = -(-len(samples) // HOP) + int(after_s * FRAMES_PER_S)
+    return min(FULL_FRAMES, max(int(least_s * FRAMES_PER_S), needed + needed % 2))

@@ -1,0 +1,150 @@
+"""Which engines a node is made of: by name, as words of a command line, or from a TOML file.
+
+    default                                   what `lingua models install default` is for
+    asr=whisper:model=small mt=apertium tts=espeak
+    engines.toml                              [[engine]] role, name, options; [crew] settings
+
+Only what is to be loaded; loading it is `assembly.py`. Files look like this:
+
+    [[engine]]
+    role = "asr"
+    name = "whisper"
+    options = { model = "small", threads = 2 }
+
+    [crew]
+    workers = { asr = 2 }      # processes per stage (asr, nmt, tts); 1 where nothing is said
+    memory_mb = 3000           # a worker that takes more is replaced; 0: no bound
+    load_s = 120               # how long loading may take
+"""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.speech import plugins
+from lingua_scheduler.speech.plugins import Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lingua_scheduler.models import Store
+    from lingua_scheduler.speech.engine import Role
+
+Service = Literal["asr", "nmt", "tts"]
+SERVICES: Final[tuple[Service, ...]] = ("asr", "nmt", "tts")
+# Which stage's workers load an engine: what listens is together, sound is sent there once.
+STAGE_OF: Final[dict[Role, Service]] = {
+    "vad": "asr", "asr": "asr", "lid": "asr", "mt": "nmt", "tts": "tts",
+}  # fmt: skip
+DEFAULT: Final = "default"
+# Engines of the default node, and the library one of them is left out without.
+DEFAULT_ENGINES: Final = (
+    ("asr=whisper:model=base", ""),
+    ("vad=silero", ""),
+    ("mt=apertium", ""),
+    ("tts=pico", "ttspico"),
+    ("tts=espeak", ""),
+)
+WORKERS_MAX: Final = 64
+
+
+class CrewSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the worker processes are run."""
+
+    workers: dict[Service, Annotated[int, Meta(ge=1, le=WORKERS_MAX)]] = {}
+    memory_mb: Annotated[int, Meta(ge=0)] = 0
+    load_s: Annotated[float, Meta(gt=0, le=3600)] = 120.0
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The engines a node is to be made of."""
+
+    specs: tuple[Spec, ...]
+    crew: CrewSettings = CrewSettings()
+    # The group of models it needs, if it is a preset.
+    group: str = ""
+
+    def of(self, service: Service) -> tuple[Spec, ...]:
+        """Return the engines of one stage, in their order."""
+        return tuple(spec for spec in self.specs if STAGE_OF[spec.role] == service)
+
+    def with_workers(self, count: int) -> Plan:
+        """Return the same with so many processes in the stages that do not say otherwise."""
+        workers = dict.fromkeys(SERVICES, count) | self.crew.workers
+        return msgspec.structs.replace(
+            self, crew=msgspec.structs.replace(self.crew, workers=workers)
+        )
+
+    def with_memory(self, memory_mb: int) -> Plan:
+        """Return the same with another bound on the memory of each worker."""
+        crew = msgspec.structs.replace(self.crew, memory_mb=memory_mb)
+        return msgspec.structs.replace(self, crew=crew)
+
+
+def plan_of(words: Sequence[str]) -> Plan:
+    """Read what `--engines` says; raises `ConfigError`."""
+    if len(words) == 1 and words[0] == DEFAULT:
+        return _checked(default_plan())
+    if len(words) == 1 and words[0].endswith(".toml"):
+        return _checked(_from_file(Path(words[0])))
+    return _checked(Plan(tuple(Spec.parse(word) for word in words)))
+
+
+def default_plan() -> Plan:
+    """Return the default node; the better voice only where its library is installed."""
+    lines = [line for line, library in DEFAULT_ENGINES if not library or find_spec(library)]
+    return Plan(tuple(Spec.parse(line) for line in lines), group=DEFAULT)
+
+
+def missing_models(plan: Plan, store: Store) -> tuple[str, ...]:
+    """Return the models of a preset that are not installed."""
+    if not plan.group:
+        return ()
+    needed = store.catalogue.expand([plan.group])
+    return tuple(model.name for model in needed if not store.has(model.name))
+
+
+def _checked(plan: Plan) -> Plan:
+    if not plan.of("asr") or all(spec.role != "asr" for spec in plan.specs):
+        raise ConfigError("engines", "a recogniser is needed, such as asr=whisper:model=base")
+    for spec in plan.specs:
+        plugins.check(spec)
+    return plan
+
+
+class _Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An `[[engine]]` of a file."""
+
+    role: str
+    name: str
+    options: dict[str, str | int | float | bool] = {}
+
+    def spec(self) -> Spec:
+        plain = Spec.parse(f"{self.role}={self.name}")
+        return Spec(plain.role, plain.name, {key: _text(self.options[key]) for key in self.options})
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    engine: tuple[_Engine, ...]
+    crew: CrewSettings = CrewSettings()
+
+
+def _from_file(path: Path) -> Plan:
+    try:
+        read = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
+    except OSError as error:
+        raise ConfigError("engines", f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise ConfigError("engines", f"{path}: {error}") from error
+    return Plan(tuple(engine.spec() for engine in read.engine), read.crew)
+
+
+def _text(value: str | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

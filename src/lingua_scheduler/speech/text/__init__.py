@@ -1,0 +1,179 @@
+"""Text between the stages of speech translation: after listening, before translating, speaking.
+
+Pure and for any engine. Recognised text has fillers, stutters and loops; a translator wants whole
+words and sentences; a voice wants words for figures and signs. A language that is not known here
+gets the rules that hold for all. Nothing raises, whatever the text holds.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+from lingua_scheduler.languages import base_of
+from lingua_scheduler.speech.engines.sentences import split
+from lingua_scheduler.speech.text.figures import in_words
+from lingua_scheduler.speech.text.words import (
+    ABBREVIATIONS,
+    FILLERS,
+    MEANT_TWICE,
+    NUMBER_WORDS,
+    SIGNS,
+)  # fmt: skip
+
+__all__ = ["for_speech", "for_translation", "heard", "join_slice", "sentences"]
+
+PASSES_MAX: Final = 8
+PHRASE_WORDS_MAX: Final = 8
+SENTENCE_ENDS: Final = (".", "!", "?", "…", "。", "！", "？")  # noqa: RUF001
+CLOSING: Final = "\"'”\u2019»)]"
+STUTTER = re.compile(r"\b([^\W\d_])-(?:\1-)*(?=\1)", re.IGNORECASE)
+MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,200}>|\*\*|__|`+|^#{1,6}\s+", re.MULTILINE)
+LINK = re.compile(r"\[([^\[\]]{1,200})\]\((?:[^()\s]{1,500})\)")
+
+
+def heard(text: str, language: str = "") -> str:
+    """Return recognised text without fillers, stutters and loops; empty if it was fillers only."""
+    text = _plain(text)
+    for _ in range(PASSES_MAX):
+        cleaned = _once(text, base_of(language.lower()))
+        if cleaned == text:
+            break
+        text = cleaned
+    return text
+
+
+def for_translation(text: str, language: str) -> str:
+    """Return recognised text as a translator should see it: abbreviations are whole words."""
+    return _expanded(heard(text, language), base_of(language.lower()))
+
+
+def for_speech(text: str, language: str) -> str:
+    """Return text as it is said: no markup, words for figures, signs and abbreviations."""
+    base = base_of(language.lower())
+    bare = MARKUP.sub(" ", LINK.sub(r"\1", text))
+    said = in_words(_expanded(_plain(bare), base), base)
+    for sign, word in SIGNS.get(base, {}).items():
+        said = said.replace(sign, f" {word} ")
+    return _spaced(" ".join(said.split())) or _plain(text)
+
+
+def join_slice(previous: str, text: str, goes_on: bool = False) -> str:
+    """Return a slice of a longer turn as it continues the slice before it.
+
+    In mid-sentence it begins small; if it goes on itself, the full stop that a recogniser puts
+    at the end of every piece is taken away.
+    """
+    text = _plain(text)
+    before = previous.rstrip().rstrip(CLOSING)
+    if before and not before.endswith(SENTENCE_ENDS):
+        text = _small_start(text)
+    if goes_on and text.endswith(".") and not text.endswith("..") and len(text) > 1:
+        text = text[:-1].rstrip() or text
+    return text
+
+
+def sentences(text: str, characters_max: int = 300) -> list[str]:
+    """Cut a text into sentences, none longer than that; joined by spaces they are the text."""
+    return split(_plain(text), characters_max)
+
+
+def _plain(text: str) -> str:
+    """Return a text composed, without control characters, spaces single."""
+    composed = unicodedata.normalize("NFC", text)
+    return " ".join("".join(" " if _is_control(sign) else sign for sign in composed).split())
+
+
+def _is_control(sign: str) -> bool:
+    return unicodedata.category(sign) in {"Cc", "Cs"}
+
+
+def _once(text: str, language: str) -> str:
+    starts_large = text[:1].isupper()
+    words = STUTTER.sub("", text).split()
+    words = _without_fillers(words, language)
+    for length in range(1, PHRASE_WORDS_MAX + 1):
+        words = _without_repeats(words, length)
+    cleaned = _spaced(" ".join(words))
+    return cleaned[:1].upper() + cleaned[1:] if starts_large else cleaned
+
+
+def _without_fillers(words: list[str], language: str) -> list[str]:
+    fillers = FILLERS.get(language, frozenset())
+    kept: list[str] = []
+    for word in words:
+        if _bare(word) not in fillers or not _bare(word):
+            kept.append(word)
+        elif word.endswith(SENTENCE_ENDS) and kept and not kept[-1].endswith(SENTENCE_ENDS):
+            # The filler's mark ends the sentence that went before.
+            kept[-1] = kept[-1].rstrip(",;:") + word[-1]
+        elif word.endswith(",") and kept and kept[-1].endswith(","):
+            # Both commas were the filler's: "I want to, uh, go".
+            kept[-1] = kept[-1].rstrip(",") or kept[-1]
+    return kept
+
+
+def _without_repeats(words: list[str], length: int) -> list[str]:
+    """Leave out immediate repeats of so many words, where nobody means them."""
+    kept: list[str] = []
+    at = 0
+    while at < len(words):
+        phrase = [_bare(word) for word in words[at : at + length]]
+        times = 1
+        while _follows(words, at + times * length, phrase):
+            times += 1
+        if times > 1 and _is_accident(phrase, times):
+            at += (times - 1) * length
+            kept.extend(words[at : at + length])
+            at += length
+        else:
+            kept.append(words[at])
+            at += 1
+    return kept
+
+
+def _follows(words: list[str], at: int, phrase: list[str]) -> bool:
+    """Tell whether the phrase is said again there, with no sentence ended in between."""
+    again = [_bare(word) for word in words[at : at + len(phrase)]]
+    return again == phrase and all(phrase) and not words[at - 1].endswith(SENTENCE_ENDS)
+
+
+def _is_accident(phrase: list[str], times: int) -> bool:
+    if any(word in NUMBER_WORDS or any(sign.isdigit() for sign in word) for word in phrase):
+        return False
+    if len(phrase) == 1:
+        if phrase[0] in MEANT_TWICE:
+            return times > 3
+        return times > 2 or len(phrase[0]) <= 4
+    if all(word in MEANT_TWICE for word in phrase):
+        return times > 3
+    return times > 2 or len(phrase) > 2 or not any(len(word) > 4 for word in phrase)
+
+
+def _bare(word: str) -> str:
+    return word.strip(".,;:!?…¿¡\"'“”‘’«»()-").lower()  # noqa: RUF001
+
+
+def _spaced(text: str) -> str:
+    """Put spaces at marks right."""
+    text = re.sub(r"\s+([,;:!?](?=\s|$)|\.(?=\s|$))", r"\1", text)
+    text = re.sub(r"([¿¡(])\s+", r"\1", text)
+    return re.sub(r"(?<![,;:\s]),(?:\s*,)+", ",", text).strip()
+
+
+def _small_start(text: str) -> str:
+    """Return a text with its first letter small, unless the word is always written large."""
+    first = text.split(" ", 1)[0]
+    letters = first.strip(".,;:!?…¿¡\"'“”«»()")
+    always = letters in {"I", "I'm", "I'll", "I've", "I'd"} or sum(map(str.isupper, letters)) > 1
+    if always or not letters or not letters[0].isupper():
+        return text
+    at = text.index(letters[0])
+    return text[:at] + text[at].lower() + text[at + 1 :]
+
+
+def _expanded(text: str, language: str) -> str:
+    for pattern, word in ABBREVIATIONS.get(language, ()):
+        text = pattern.sub(word, text)
+    return text

@@ -1,0 +1,259 @@
+"""Figures in words, in English, Spanish, French, Italian and German. Pure.
+
+Whole numbers below a thousand million, decimals, times of day, sums of money. What is longer, or
+begins with a nought, is read digit by digit, as telephone numbers are. Other languages: as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def _row(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+MOST: Final = 999_999_999
+FIGURE = re.compile(
+    r"(?P<money>[$€£])?(?P<figure>(?<![\w.,])\d{1,3}(?:[.,'\u202f]\d{3})+(?![\d])|\d+)"
+    r"(?:(?P<colon>:)(?P<minutes>[0-5]\d)(?!\d)|(?P<point>[.,])(?P<decimals>\d+))?"
+    r"(?P<after> ?[$€£])?"
+)
+MONEY: Final[Mapping[str, Mapping[str, str]]] = {
+    "en": {"$": "dollars", "€": "euros", "£": "pounds"},
+    "es": {"$": "dólares", "€": "euros", "£": "libras"},
+    "fr": {"$": "dollars", "€": "euros", "£": "livres"},
+    "it": {"$": "dollari", "€": "euro", "£": "sterline"},
+    "de": {"$": "Dollar", "€": "Euro", "£": "Pfund"},
+}
+LOW: Final[Mapping[str, tuple[str, ...]]] = {
+    "en": _row(
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
+        " fifteen sixteen seventeen eighteen nineteen"
+    ),
+    "es": _row(
+        "cero uno dos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince"
+        " dieciséis diecisiete dieciocho diecinueve veinte veintiuno veintidós veintitrés"
+        " veinticuatro veinticinco veintiséis veintisiete veintiocho veintinueve"
+    ),
+    "fr": _row(
+        "zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze"
+        " seize dix-sept dix-huit dix-neuf"
+    ),
+    "it": _row(
+        "zero uno due tre quattro cinque sei sette otto nove dieci undici dodici tredici"
+        " quattordici quindici sedici diciassette diciotto diciannove"
+    ),
+    "de": _row(
+        "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn"
+        " fünfzehn sechzehn siebzehn achtzehn neunzehn"
+    ),
+}
+TENS: Final[Mapping[str, tuple[str, ...]]] = {
+    "en": _row("twenty thirty forty fifty sixty seventy eighty ninety"),
+    "es": _row("veinte treinta cuarenta cincuenta sesenta setenta ochenta noventa"),
+    "fr": _row("vingt trente quarante cinquante soixante"),
+    "it": _row("venti trenta quaranta cinquanta sessanta settanta ottanta novanta"),
+    "de": _row("zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig"),
+}
+HUNDREDS_ES: Final = _row(
+    "ciento doscientos trescientos cuatrocientos quinientos seiscientos setecientos ochocientos"
+    " novecientos"
+)
+
+
+class Manner(NamedTuple):
+    """How a language says numbers."""
+
+    below_thousand: Callable[[int], str]
+    thousands: Callable[[str, int], str]
+    millions: Callable[[str, int], str]
+    point: str
+    time: str
+
+
+def in_words(text: str, language: str) -> str:
+    """Return a text whose figures are written out, if the language is known here."""
+    if language not in MANNERS:
+        return text
+    return FIGURE.sub(lambda match: _said(match, language), text)
+
+
+def cardinal(number: int, language: str) -> str:
+    """Return a whole number from 0 to `MOST` in words."""
+    manner = MANNERS[language]
+    millions, rest = divmod(number, 1_000_000)
+    thousands, units = divmod(rest, 1000)
+    parts = []
+    if millions:
+        parts.append(manner.millions(manner.below_thousand(millions), millions))
+    if thousands:
+        parts.append(manner.thousands(manner.below_thousand(thousands), thousands))
+    if units or not parts:
+        parts.append(manner.below_thousand(units))
+    return ("" if language in {"it", "de"} and not millions else " ").join(parts)
+
+
+def _said(match: re.Match[str], language: str) -> str:
+    digits = re.sub(r"\D", "", match["figure"])
+    words = _number(digits, language)
+    if match["minutes"]:
+        words = _time(int(digits), int(match["minutes"]), language, words)
+    elif match["decimals"]:
+        words += f" {MANNERS[language].point} {_digits(match['decimals'], language)}"
+    sign = (match["money"] or match["after"] or "").strip()
+    if sign:
+        words += f" {MONEY[language][sign]}"
+    return _apart(match, words)
+
+
+def _apart(match: re.Match[str], words: str) -> str:
+    """Keep words from running into letters beside the figure."""
+    text = match.string
+    before = " " if text[match.start() - 1 : match.start()].isalnum() and match.start() else ""
+    after = " " if text[match.end() : match.end() + 1].isalnum() else ""
+    return f"{before}{words}{after}"
+
+
+def _number(digits: str, language: str) -> str:
+    plain = "".join(str(int(digit)) for digit in digits)
+    if (len(plain) > 1 and plain[0] == "0") or int(plain) > MOST:
+        return _digits(plain, language)
+    return cardinal(int(plain), language)
+
+
+def _digits(digits: str, language: str) -> str:
+    return " ".join(LOW[language][int(digit)] for digit in digits)
+
+
+def _time(hour: int, minute: int, language: str, words: str) -> str:
+    if hour > 24:
+        return f"{words} {cardinal(minute, language)}"
+    hours = f"{words} {MANNERS[language].time}".strip()
+    if language == "en" and not minute:
+        return f"{hours} o'clock"
+    return f"{hours} {cardinal(minute, language)}" if minute else hours
+
+
+def _english(number: int) -> str:
+    hundreds, rest = divmod(number, 100)
+    parts = [f"{LOW['en'][hundreds]} hundred"] if hundreds else []
+    if rest >= 20:
+        tens, unit = divmod(rest, 10)
+        parts.append(TENS["en"][tens - 2] + (f"-{LOW['en'][unit]}" if unit else ""))
+    elif rest or not hundreds:
+        parts.append(LOW["en"][rest])
+    return " ".join(parts)
+
+
+def _spanish(number: int) -> str:
+    if number == 100:
+        return "cien"
+    hundreds, rest = divmod(number, 100)
+    parts = [HUNDREDS_ES[hundreds - 1]] if hundreds else []
+    if rest >= 30:
+        tens, unit = divmod(rest, 10)
+        parts.append(TENS["es"][tens - 2] + (f" y {LOW['es'][unit]}" if unit else ""))
+    elif rest or not hundreds:
+        parts.append(LOW["es"][rest])
+    return " ".join(parts)
+
+
+def _french(number: int) -> str:
+    hundreds, rest = divmod(number, 100)
+    parts = []
+    if hundreds:
+        many = "s" if hundreds > 1 and not rest else ""
+        parts.append("cent" if hundreds == 1 else f"{LOW['fr'][hundreds]} cent{many}")
+    if rest or not hundreds:
+        parts.append(_french_low(rest))
+    return " ".join(parts)
+
+
+def _french_low(number: int) -> str:
+    if number < 20:
+        return LOW["fr"][number]
+    tens, unit = divmod(number, 10)
+    if tens in {7, 9}:
+        base = "soixante" if tens == 7 else "quatre-vingt"
+        link = " et " if number == 71 else "-"
+        return f"{base}{link}{LOW['fr'][10 + unit]}"
+    if tens == 8:
+        return f"quatre-vingt-{LOW['fr'][unit]}" if unit else "quatre-vingts"
+    word = TENS["fr"][tens - 2]
+    if unit == 1:
+        return f"{word} et un"
+    return f"{word}-{LOW['fr'][unit]}" if unit else word
+
+
+def _italian(number: int) -> str:
+    hundreds, rest = divmod(number, 100)
+    word = ("" if hundreds < 2 else LOW["it"][hundreds]) + ("cento" if hundreds else "")
+    if rest >= 20:
+        tens, unit = divmod(rest, 10)
+        ten = TENS["it"][tens - 2]
+        word += ten[:-1] if unit in {1, 8} else ten
+        word += ("tré" if unit == 3 else LOW["it"][unit]) if unit else ""
+    elif rest or not hundreds:
+        word += LOW["it"][rest]
+    return word
+
+
+def _german(number: int) -> str:
+    hundreds, rest = divmod(number, 100)
+    word = ("ein" if hundreds == 1 else LOW["de"][hundreds]) + "hundert" if hundreds else ""
+    if rest >= 20:
+        tens, unit = divmod(rest, 10)
+        one = "ein" if unit == 1 else LOW["de"][unit]
+        word += (f"{one}und" if unit else "") + TENS["de"][tens - 2]
+    elif rest or not hundreds:
+        word += LOW["de"][rest]
+    return word
+
+
+def _short_one(word: str, ending: str, short: str) -> str:
+    """Return a word whose last `uno` or `eins` stands before a noun."""
+    return word[: -len(ending)] + short if word.endswith(ending) else word
+
+
+def _short_es(word: str) -> str:
+    return _short_one(_short_one(word, "veintiuno", "veintiún"), "uno", "un")
+
+
+MANNERS: Final[Mapping[str, Manner]] = {
+    "en": Manner(_english, lambda w, _: f"{w} thousand", lambda w, _: f"{w} million", "point", ""),
+    "es": Manner(
+        _spanish,
+        lambda w, n: "mil" if n == 1 else f"{_short_es(w)} mil",
+        lambda w, n: "un millón" if n == 1 else f"{_short_es(w)} millones",
+        "coma",
+        "",
+    ),
+    "fr": Manner(
+        _french,
+        lambda w, n: (
+            "mille" if n == 1 else f"{w.removesuffix('s') if n % 100 in {0, 80} else w} mille"
+        ),
+        lambda w, n: "un million" if n == 1 else f"{w} millions",
+        "virgule",
+        "heures",
+    ),
+    "it": Manner(
+        _italian,
+        lambda w, n: "mille" if n == 1 else f"{w}mila",
+        lambda w, n: "un milione" if n == 1 else f"{w} milioni",
+        "virgola",
+        "e",
+    ),
+    "de": Manner(
+        _german,
+        lambda w, _: f"{_short_one(w, 'eins', 'ein')}tausend",
+        lambda w, n: "eine Million" if n == 1 else f"{w} Millionen",
+        "Komma",
+        "Uhr",
+    ),
+}

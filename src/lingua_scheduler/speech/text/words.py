@@ -1,0 +1,116 @@
+"""Words that the clean-up must know, by language: fillers, abbreviations, signs. Data only.
+
+A filler stands alone and says nothing; what may mean something (`like`, `bueno`) is none.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+FILLERS: Final[Mapping[str, frozenset[str]]] = {
+    "en": _set("um uhm umm uh uhh er err erm hm hmm mm mmm"),
+    "es": _set("eh ehm em emm mm mmm hmm"),
+    "fr": _set("euh heu euhm hum hmm mm mmm"),
+    "it": _set("eh ehm mm mmm hmm uhm"),
+    "de": _set("äh ähm öh öhm hm hmm mm mmm"),
+    "pt": _set("hum hmm hã mm mmm"),
+    "ca": _set("eh ehm mm mmm"),
+}
+# Said twice on purpose, now and then.
+MEANT_TWICE: Final = _set(
+    "very really no yes so bye ha had that many much long far more never please now wait go look"
+    " muy no sí ya bien mucho más poco nunca así casi oye mira vale luego"
+    " très non oui si bien tout vite petit nous vous"
+    " molto sì piano via ciao quasi poco"
+    " sehr ja nein doch sie die das der"
+)
+NUMBER_WORDS: Final = _set(
+    "zero oh one two three four five six seven eight nine ten double"
+    " cero uno una dos tres cuatro cinco seis siete ocho nueve diez"
+    " zéro un une deux trois quatre cinq six sept huit neuf dix"
+    " due tre quattro cinque sei sette otto nove dieci"
+    " null eins zwei drei vier fünf sechs sieben acht neun zehn"
+    " um dois três quatro oito dez"
+)
+
+
+def _table(*rows: tuple[str, str]) -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(rf"(?<!\w){pattern}"), word) for pattern, word in rows)
+
+
+# Abbreviations, as written with their full stop, and the word for each.
+ABBREVIATIONS: Final[Mapping[str, tuple[tuple[re.Pattern[str], str], ...]]] = {
+    "en": _table(
+        (r"Mr\.?(?= )", "Mister"),
+        (r"Mrs\.?(?= )", "Missus"),
+        (r"Ms\.(?= )", "Miss"),
+        (r"Dr\.?(?= [A-Z])", "Doctor"),
+        (r"Prof\.(?= )", "Professor"),
+        (r"St\.(?= [A-Z])", "Saint"),
+        (r"e\.g\.", "for example"),
+        (r"i\.e\.", "that is"),
+        (r"etc\.?(?!\w)", "et cetera"),
+        (r"vs\.?(?= )", "versus"),
+        (r"approx\.", "approximately"),
+    ),
+    "es": _table(
+        (r"Sr\.?(?= )", "señor"),
+        (r"Sra\.?(?= )", "señora"),
+        (r"Srta\.?(?= )", "señorita"),
+        (r"Dr\.?(?= )", "doctor"),
+        (r"Dra\.?(?= )", "doctora"),
+        (r"Ud\.?(?!\w)", "usted"),
+        (r"Uds\.?(?!\w)", "ustedes"),
+        (r"p\. ?ej\.", "por ejemplo"),
+        (r"etc\.?(?!\w)", "etcétera"),
+        (r"núm\.(?= )", "número"),
+        (r"EE\. ?UU\.", "Estados Unidos"),
+    ),
+    "fr": _table(
+        (r"M\.(?= [A-Z])", "Monsieur"),
+        (r"Mme\.?(?= )", "Madame"),
+        (r"Mlle\.?(?= )", "Mademoiselle"),
+        (r"Dr\.?(?= )", "Docteur"),
+        (r"p\. ?ex\.", "par exemple"),
+        (r"etc\.?(?!\w)", "et cetera"),
+    ),
+    "it": _table(
+        (r"Sig\.ra(?= )", "Signora"),
+        (r"Sig\.(?= )", "Signor"),
+        (r"Dott\.(?= )", "Dottor"),
+        (r"ecc\.?(?!\w)", "eccetera"),
+        (r"p\. ?es\.", "per esempio"),
+    ),
+    "de": _table(
+        (r"Hr\.(?= )", "Herr"),
+        (r"Fr\.(?= [A-Z])", "Frau"),
+        (r"Dr\.?(?= )", "Doktor"),
+        (r"z\. ?B\.", "zum Beispiel"),
+        (r"d\. ?h\.", "das heißt"),
+        (r"usw\.", "und so weiter"),
+        (r"bzw\.", "beziehungsweise"),
+        (r"ca\.(?= )", "circa"),
+        (r"Nr\.(?= )", "Nummer"),
+    ),
+}
+SIGNS: Final[Mapping[str, Mapping[str, str]]] = {
+    "en": {"&": "and", "%": "percent", "+": "plus", "=": "equals", "@": "at", "€": "euros",
+           "$": "dollars", "£": "pounds", "°": "degrees", "#": "number"},
+    "es": {"&": "y", "%": "por ciento", "+": "más", "=": "igual a", "@": "arroba", "€": "euros",
+           "$": "dólares", "£": "libras", "°": "grados", "#": "número"},
+    "fr": {"&": "et", "%": "pour cent", "+": "plus", "=": "égale", "@": "arobase", "€": "euros",
+           "$": "dollars", "£": "livres", "°": "degrés", "#": "numéro"},
+    "it": {"&": "e", "%": "per cento", "+": "più", "=": "uguale", "@": "chiocciola", "€": "euro",
+           "$": "dollari", "£": "sterline", "°": "gradi", "#": "numero"},
+    "de": {"&": "und", "%": "Prozent", "+": "plus", "=": "gleich", "@": "ät", "€": "Euro",
+           "$": "Dollar", "£": "Pfund", "°": "Grad", "#": "Nummer"},
+}  # fmt: skip

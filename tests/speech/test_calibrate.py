@@ -1,0 +1,117 @@
+"""How many jobs at once: the decision, the rounds, and what is kept between starts."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lingua_scheduler.node import Job, JobFailed, Result
+from lingua_scheduler.speech import calibrate
+from lingua_scheduler.speech.calibrate import Calibration, Round, Sample, next_round, slots_of
+from lingua_scheduler.speech.engine import Sound
+from speech.stages import run
+
+pytestmark = pytest.mark.unit
+
+SAMPLE = Sample(Sound(b"\1\0" * 1600, 16_000), "en", "es", speaks=True)
+
+
+def rounds(*pairs: tuple[int, float]) -> list[Round]:
+    return [Round(jobs, rtf) for jobs, rtf in pairs]
+
+
+@pytest.mark.parametrize(
+    ("measured", "slots"),
+    [
+        ([], 1),
+        ([(1, 0.9)], 1),
+        ([(1, 0.1)], 1),
+        ([(1, 0.1), (2, 0.2), (4, 0.5), (8, 0.51)], 4),
+        ([(1, 0.1), (2, 0.2), (4, 0.4), (8, 0.9), (6, 0.45)], 6),
+        # One that fell behind by chance is believed: fewer at a time, never too many.
+        ([(1, 0.1), (2, 0.6), (4, 0.4)], 1),
+    ],
+)
+def test_slots_are_the_most_that_kept_up(measured: list[tuple[int, float]], slots: int) -> None:
+    assert slots_of(rounds(*measured), 0.5) == slots
+
+
+def test_rounds_double_until_one_falls_behind_and_then_look_between() -> None:
+    assert next_round([], 0.5) == 1
+    assert next_round(rounds((1, 0.1)), 0.5) == 2
+    assert next_round(rounds((1, 0.1), (2, 0.2), (4, 0.3)), 0.5) == 8
+    assert next_round(rounds((1, 0.1), (2, 0.2), (4, 0.3), (8, 0.7)), 0.5) == 6
+    assert next_round(rounds((1, 0.1), (2, 0.2), (4, 0.3), (8, 0.7), (6, 0.6)), 0.5) == 5
+    assert next_round(rounds((1, 0.1), (2, 0.6)), 0.5) is None
+    assert next_round(rounds((1, 0.7)), 0.5) is None
+
+
+@given(per_job=st.floats(0.001, 2.0), max_rtf=st.floats(0.05, 2.0))
+def test_a_machine_that_works_one_by_one_gets_what_it_can_do(
+    per_job: float, max_rtf: float
+) -> None:
+    done: list[Round] = []
+    while (jobs := next_round(done, max_rtf)) is not None:
+        assert len(done) < 20
+        done.append(Round(jobs, jobs * per_job))
+    slots = slots_of(done, max_rtf)
+    fits = [n for n in range(1, calibrate.CONCURRENCY_MAX + 1) if n * per_job <= max_rtf]
+    assert slots == (max(fits) if fits else 1)
+
+
+def test_rounds_are_real_jobs_each_of_another_session() -> None:
+    seen: list[str] = []
+
+    async def handle(job: Job) -> Result:
+        seen.append(job.session_id)
+        await asyncio.sleep(0)
+        return Result(text_asr="heard")
+
+    async def scenario() -> None:
+        found = await calibrate.measure(handle, SAMPLE, max_rtf=10)
+        assert len(set(seen)) == len(seen) == sum(one.jobs for one in found.rounds)
+        assert found.slots == found.rounds[-1].jobs
+        assert found.audio_s == 0.1
+
+    run(scenario())
+
+
+def test_a_sample_that_is_not_understood_is_an_error() -> None:
+    async def handle(job: Job) -> Result:
+        return Result.empty()
+
+    async def scenario() -> None:
+        with pytest.raises(JobFailed):
+            await calibrate.warm_up(handle, SAMPLE)
+        with pytest.raises(JobFailed):
+            await calibrate.measure(handle, SAMPLE)
+
+    run(scenario())
+
+
+def test_what_was_measured_is_kept_for_the_same_engines_only(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    key = calibrate.key_of(["asr=a"], 4.0, 0.5)
+    assert calibrate.kept(folder, key) is None
+    calibrate.keep(folder, key, Calibration(3, (Round(1, 0.1),), 4.0))
+    found = calibrate.kept(folder, key)
+    assert found == Calibration(3, (Round(1, 0.1),), 4.0, is_kept=True)
+    others = [(["asr=b"], 4.0, 0.5), (["asr=a"], 9.0, 0.5), (["asr=a"], 4.0, 0.4)]
+    assert all(calibrate.kept(folder, calibrate.key_of(*other)) is None for other in others)
+
+
+def test_what_is_kept_is_bounded_and_damage_is_only_measured_again(tmp_path: Path) -> None:
+    for number in range(calibrate.KEPT_MAX + 5):
+        calibrate.keep(tmp_path, str(number), Calibration(number + 1, (), 1.0))
+    assert calibrate.kept(tmp_path, "0") is None
+    assert calibrate.kept(tmp_path, str(calibrate.KEPT_MAX + 4)) is not None
+    (tmp_path / calibrate.FILE).write_text("{")
+    assert calibrate.kept(tmp_path, "3") is None
+    calibrate.keep(tmp_path, "3", Calibration(2, (), 1.0))
+    assert calibrate.kept(tmp_path, "3") is not None
+    nowhere = tmp_path / calibrate.FILE / "no-folder"
+    assert not calibrate.keep(nowhere, "3", Calibration(2, (), 1.0))

@@ -1,0 +1,337 @@
+"""The pipeline with test engines in real worker processes: what is done with a job, and how."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from lingua_scheduler.messages.codes import RETRYABLE_NODE_ERRORS
+from lingua_scheduler.messages.shared import PipelineConfig
+from lingua_scheduler.node import JobFailed
+from lingua_scheduler.speech.abilities import Engine
+from lingua_scheduler.speech.host import Crew, CrewRules
+from lingua_scheduler.speech.meters import Meters
+from lingua_scheduler.speech.plugins import Spec
+from lingua_scheduler.speech.stages import Stage
+from speech.stages import Desk, assembled, done, hints, is_met, run, spoken, until
+
+pytestmark = pytest.mark.stress
+
+TEXT_ONLY = PipelineConfig(use_asr=True, use_nmt=True, use_tts=False)
+HEARD_ONLY = PipelineConfig(use_asr=True, use_nmt=False, use_tts=False)
+
+
+@pytest.fixture(autouse=True)
+def engines(stage_engines: None) -> None:
+    """Have the test engines."""
+
+
+def test_a_job_is_heard_translated_and_spoken_with_the_time_of_each_stage() -> None:
+    async def scenario() -> None:
+        async with assembled() as node:
+            desk = Desk()
+            result = await done(node, desk.job("good morning"))
+            assert result.text_asr == "good morning"
+            assert result.text_translated == "en in es: good morning"
+            assert len(result.tts_audio) == len(result.text_translated) * 20 * 32
+            assert result.tts_format == "pcm16"
+            assert result.quality_score == 0.75
+            timings = dict(result.timings or {})
+            assert set(timings) == {"asr_ms", "nmt_ms", "tts_ms", "total_ms"}
+            assert timings["total_ms"] >= timings["asr_ms"] + timings["nmt_ms"]
+            meters = node.meters
+            assert meters.jobs.labels("done").value == 1
+            assert meters.stage_seconds.labels("asr").count == 1
+
+    run(scenario())
+
+
+def test_only_the_stages_that_are_wanted_are_run(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = tmp_path / "mt"
+        async with assembled("asr=ear", f"mt=pen:log={log}", "tts=mouth") as node:
+            result = await done(node, Desk().job(pipeline=TEXT_ONLY))
+            assert (bool(result.text_translated), result.tts_audio) == (True, b"")
+            assert set(result.timings or ()) == {"asr_ms", "nmt_ms", "total_ms"}
+            log.unlink()
+            result = await done(node, Desk().job(pipeline=HEARD_ONLY, session_id="s2"))
+            assert (result.text_asr, result.text_translated) == ("hello", "")
+            # The same language needs no translation, though one is asked for.
+            result = await done(node, Desk().job(tgt_lang="en-us", session_id="s3"))
+            assert (result.text_translated, bool(result.tts_audio)) == ("hello", True)
+            assert not log.exists()
+
+    run(scenario())
+
+
+def test_silence_and_no_audio_end_as_nothing_said() -> None:
+    async def scenario() -> None:
+        async with assembled() as node:
+            for audio in (b"", bytes(32_000)):
+                result = await done(node, Desk().job(audio=audio))
+                assert result.extra is not None
+                assert (result.extra.reason, result.text_asr) == ("ASR_EMPTY", "")
+                assert "total_ms" in (result.timings or {})
+            assert node.meters.jobs.labels("silent").value == 2
+
+    run(scenario())
+
+
+def test_audio_that_cannot_be_read_and_languages_not_served_fail_for_good_or_elsewhere() -> None:
+    async def scenario() -> None:
+        async with assembled() as node:
+            with pytest.raises(JobFailed) as opus:
+                await done(node, Desk().job(audio_format="opus"))
+            assert opus.value.code == "UNSUPPORTED_FEATURE"
+            assert opus.value.code not in RETRYABLE_NODE_ERRORS
+            for fields in ({"tgt_lang": "fr"}, {"src_lang": "de"}, {"src_lang": "fr"}):
+                with pytest.raises(JobFailed) as other:
+                    await done(node, Desk().job(**fields))
+                assert other.value.code == "MODEL_NOT_AVAILABLE"
+                # What this node has works: no service is to be left out for others' jobs.
+                assert other.value.details is None
+
+    run(scenario())
+
+
+def test_a_language_without_a_voice_is_not_spoken_here() -> None:
+    async def scenario() -> None:
+        async with assembled("asr=ear", "mt=pen", "tts=mouth:languages=en") as node:
+            with pytest.raises(JobFailed) as failed:
+                await done(node, Desk().job())
+            assert failed.value.code == "MODEL_NOT_AVAILABLE"
+            result = await done(node, Desk().job(pipeline=TEXT_ONLY))
+            assert result.text_translated == "en in es: hello"
+
+    run(scenario())
+
+
+def test_two_ways_go_into_whichever_language_was_not_spoken() -> None:
+    async def scenario() -> None:
+        async with assembled() as node:
+            both = {"src_lang": "auto", "mode": "two_way_auto", "lang_a": "en", "lang_b": "es"}
+            for language, other in (("en", "es"), ("es", "en")):
+                result = await done(node, Desk().job(f"<{language}>words", **both))
+                assert result.text_asr == "words"
+                assert result.text_translated == f"{language} in {other}: words"
+                assert result.extra is not None
+                assert result.extra.language_probabilities == {language: 0.9}
+
+    run(scenario())
+
+
+def test_an_unknown_language_is_found_out_among_those_that_can_be_translated(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        log = tmp_path / "asr"
+        ear = f"asr=ear:languages=en+es+fr,log={log}"
+        async with assembled(ear, "mt=pen:pairs=en>es+fr>es", "tts=mouth") as node:
+            await done(node, Desk().job("<fr>mots", src_lang="auto"))
+            listed = {"src_lang": "auto", "auto_langs": ("en", "de")}
+            await done(node, Desk().job("<en>words", session_id="s2", **listed))
+            told = hints(log)
+        # Spanish into Spanish is served too; German is not, so that only English is left.
+        assert (told[0].language, set(told[0].allowed)) == ("", {"en", "es", "fr"})
+        assert (told[1].language, told[1].allowed) == ("en", ())
+
+    run(scenario())
+
+
+def test_a_recogniser_that_cannot_tell_languages_is_helped_by_one_who_reads() -> None:
+    async def scenario() -> None:
+        auto = {"src_lang": "auto", "auto_langs": ("en", "es"), "tgt_lang": "es"}
+        async with assembled("asr=ear:deaf=1", "mt=pen", "tts=mouth", "lid=linguist") as node:
+            result = await done(node, Desk().job("some", **auto))
+            assert result.text_translated == "some"
+            result = await done(node, Desk().job("other", **auto))
+            assert result.text_translated == "en in es: other"
+            assert result.extra is not None
+            assert result.extra.language_probabilities == {"en": 0.8}
+        async with assembled("asr=ear:deaf=1", "mt=pen", "tts=mouth") as node:
+            with pytest.raises(JobFailed) as failed:
+                await done(node, Desk().job("some", **auto))
+            assert failed.value.code not in RETRYABLE_NODE_ERRORS
+
+    run(scenario())
+
+
+def test_a_direction_nobody_translates_is_left_to_the_recogniser(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = tmp_path / "asr"
+        ear = f"asr=ear:languages=en+es+fr,itself=fr>en+es>en,log={log}"
+        async with assembled(ear, "mt=pen", "tts=mouth") as node:
+            result = await done(node, Desk().job("mots", src_lang="fr", tgt_lang="en"))
+            assert result.text_translated == "en by ear: mots"
+            # One that is translated by an engine for it is not.
+            result = await done(node, Desk().job("<es>voces", src_lang="es", tgt_lang="en"))
+            assert result.text_translated == "es in en: voces"
+            # Where the language must be found out first, it listens twice.
+            auto = {"src_lang": "auto", "auto_langs": ("fr", "es"), "tgt_lang": "en"}
+            result = await done(node, Desk().job("<fr>autres", **auto))
+            assert result.text_translated == "en by ear: autres"
+            assert [hint.translate_to for hint in hints(log)] == ["en", "", "", "en"]
+
+    run(scenario())
+
+
+def test_one_recognition_serves_all_languages_of_an_utterance(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = tmp_path / "asr"
+        pen = "mt=pen:pairs=en>es+en>fr+en>de"
+        async with assembled(f"asr=ear:log={log}", pen, "tts=mouth:languages=es+fr+de") as node:
+            jobs = [Desk().job(job_id=code, tgt_lang=code) for code in ("es", "fr", "de")]
+            results = await asyncio.gather(*(done(node, job) for job in jobs))
+            assert {result.text_translated for result in results} == {
+                "en in es: hello", "en in fr: hello", "en in de: hello",
+            }  # fmt: skip
+            # The same words of another session are another's.
+            await done(node, Desk().job(session_id="s2"))
+            assert len(hints(log)) == 2
+            assert b"recognitions_shared_total 2" in node.meters.registry.render()
+
+    run(scenario())
+
+
+def test_partials_are_told_as_often_as_wanted_and_the_whole_at_the_end() -> None:
+    async def scenario() -> None:
+        async with assembled("asr=ear:word_s=0.15", "mt=pen", "tts=mouth") as node:
+            text = "one two three four five"
+            desk = Desk()
+            await done(node, desk.job(text, partial_update_interval_ms=1))
+            *parts, whole = desk.partials()
+            assert whole == (text, True)
+            assert len(parts) >= 2
+            assert all(text.startswith(part) and not is_final for part, is_final in parts)
+            seldom = Desk()
+            job = seldom.job(text, session_id="s2", partial_update_interval_ms=60_000)
+            await done(node, job)
+            assert [is_final for _, is_final in seldom.partials()] == [False, True]
+            never = Desk()
+            await done(node, never.job(text, session_id="s3", enable_streaming_asr=False))
+            assert never.partials() == []
+
+    run(scenario())
+
+
+def test_a_cancelled_job_stops_its_engine_and_the_worker_goes_on() -> None:
+    async def scenario() -> None:
+        async with assembled() as node:
+            before = node.crews["asr"].pids
+            job = asyncio.create_task(done(node, Desk().job("asr!slow!once!met")))
+            await until(is_met, "the engine works")
+            job.cancel()
+            await asyncio.wait([job])
+            assert job.cancelled()
+            began = time.monotonic()
+            assert (await done(node, Desk().job("next"))).text_asr == "next"
+            assert time.monotonic() - began < 30
+            assert node.crews["asr"].pids == before
+            assert node.meters.jobs.labels("cancelled").value == 1
+
+    run(scenario())
+
+
+def test_slices_of_a_turn_are_recognised_in_order_knowing_the_last(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = tmp_path / "asr"
+        async with assembled(f"asr=ear:word_s=0.05,log={log}", "mt=pen", "tts=mouth") as node:
+            slices = [
+                Desk().job(
+                    words, job_id=f"j{at}", utterance_index=at, turn_id="t",
+                    is_max_duration_triggered=at < 2, pipeline=HEARD_ONLY,
+                )
+                for at, words in enumerate(("We went on.", "And then it...", "Was over."))
+            ]  # fmt: skip
+            results = await asyncio.gather(*(done(node, job) for job in slices))
+            told = hints(log)
+        assert [hint.context for hint in told] == ["", "We went on", "and then it"]
+        assert [hint.continues for hint in told] == [False, True, True]
+        # Neither a capital nor a full stop in mid-sentence.
+        whole = " ".join(result.text_asr for result in results)
+        assert whole == "We went on and then it was over."
+
+    run(scenario())
+
+
+def test_what_was_said_before_in_the_session_is_context_too(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = tmp_path / "asr"
+        async with assembled(f"asr=ear:log={log}", "mt=pen", "tts=mouth") as node:
+            before = "User: first\nTarget: primero\nUser: second"
+            await done(node, Desk().job(context_text=before))
+            await done(node, Desk().job("<en>again", src_lang="auto", context_text=before))
+            told = hints(log)
+        assert (told[0].context, told[0].continues) == ("first\nsecond", False)
+        # It would mislead where the language is to be found out.
+        assert told[1].context == ""
+
+    run(scenario())
+
+
+def test_speech_comes_at_the_one_rate_whatever_the_voice_speaks_at() -> None:
+    async def scenario() -> None:
+        async with assembled("asr=ear", "mt=pen", "tts=mouth:rate=22050") as node:
+            result = await done(node, Desk().job())
+            expected = len(result.text_translated) * 20 * 32
+            assert abs(len(result.tts_audio) - expected) <= 64
+
+    run(scenario())
+
+
+def test_silence_around_speech_is_cut_but_not_where_speech_goes_on() -> None:
+    async def scenario() -> None:
+        async with assembled() as node:
+            audio = bytes(32_000) + spoken("late", 100) + bytes(32_000)
+            for fields in ({}, {"is_max_duration_triggered": True, "turn_id": "t"}):
+                job = Desk().job(audio=audio, pipeline=HEARD_ONLY, **fields)
+                assert "late" in (await done(node, job)).text_asr.lower()
+
+    run(scenario())
+
+
+def test_what_an_engine_reports_becomes_what_the_scheduler_is_told() -> None:
+    async def scenario() -> None:
+        async with assembled() as node:
+            reports = []
+            for role, deed in (("asr", "missing"), ("mt", "missing"), ("tts", "fail")):
+                text = f"{role}!{deed}!once!{role}"
+                with pytest.raises(JobFailed) as failed:
+                    await done(node, Desk().job(text))
+                reports.append((failed.value.code, failed.value.details))
+                # It does not stay so, and no error is kept for the next who wants the same.
+                assert (await done(node, Desk().job(text))).text_asr == text
+            assert reports == [
+                ("MODEL_NOT_AVAILABLE", {"service_id": "ear-m"}),
+                ("MODEL_NOT_AVAILABLE", {"service_id": "pen"}),
+                ("PROCESSING_ERROR", None),
+            ]
+
+    run(scenario())
+
+
+def test_more_calls_than_may_wait_are_refused_as_too_many() -> None:
+    async def scenario() -> None:
+        crew = Crew([Spec.parse("mt=pen")], CrewRules(queue_max=1))
+        await crew.start()
+        try:
+            stage = Stage("nmt", crew, Meters())
+            engine = Engine(0, crew.abouts[0], "mt")
+            slow = "mt!slow!once!met"
+            calls = [
+                asyncio.create_task(stage.call(engine, text, "en", "es", within_s=60))
+                for text in (slow, "waits")
+            ]
+            await until(lambda: crew.waiting == 1, "one waits")
+            with pytest.raises(JobFailed) as refused:
+                await stage.call(engine, "too many", "en", "es", within_s=60)
+            assert refused.value.code == "NODE_OVERLOADED"
+            calls[0].cancel()
+            assert await calls[1] == "en in es: waits"
+        finally:
+            await crew.close()
+
+    run(scenario())

@@ -1,0 +1,101 @@
+"""What `--engines` may say: a preset, words, a file; and what is wrong with it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.models import Store
+from lingua_scheduler.speech.plugins import Spec
+from lingua_scheduler.speech.presets import missing_models, plan_of
+
+pytestmark = pytest.mark.unit
+
+FILE = """
+[[engine]]
+role = "asr"
+name = "whisper"
+options = { model = "small", threads = 2, fast = true }
+
+[[engine]]
+role = "mt"
+name = "apertium"
+
+[crew]
+workers = { asr = 2 }
+memory_mb = 3000
+load_s = 60
+"""
+
+
+def test_words_are_engines_and_each_belongs_to_a_stage() -> None:
+    plan = plan_of(["asr=whisper:model=small", "vad=silero", "mt=apertium", "tts=espeak"])
+    assert [spec.name for spec in plan.of("asr")] == ["whisper", "silero"]
+    assert [spec.name for spec in plan.of("nmt")] == ["apertium"]
+    assert [spec.name for spec in plan.of("tts")] == ["espeak"]
+    assert plan.group == ""
+
+
+def test_the_default_has_the_better_voice_only_where_its_library_is() -> None:
+    plan = plan_of(["default"])
+    voices = [spec.name for spec in plan.of("tts")]
+    assert voices == (["pico", "espeak"] if find_spec("ttspico") else ["espeak"])
+    assert plan.specs[0] == Spec("asr", "whisper", {"model": "base"})
+
+
+def test_models_of_the_default_that_are_not_installed_are_named(tmp_path: Path) -> None:
+    missing = missing_models(plan_of(["default"]), Store(tmp_path))
+    assert {"whisper-base", "silero-vad", "apertium", "apertium-eng-spa"} <= set(missing)
+    assert missing_models(plan_of(["asr=whisper"]), Store(tmp_path)) == ()
+
+
+def test_a_file_says_the_same_and_more(tmp_path: Path) -> None:
+    path = tmp_path / "engines.toml"
+    path.write_text(FILE)
+    plan = plan_of([str(path)])
+    options = {"model": "small", "threads": "2", "fast": "true"}
+    assert plan.specs == (Spec("asr", "whisper", options), Spec("mt", "apertium"))
+    assert (plan.crew.workers, plan.crew.memory_mb, plan.crew.load_s) == ({"asr": 2}, 3000, 60)
+    # What a file says of a stage is not changed by what is said of all.
+    assert plan.with_workers(3).crew.workers == {"asr": 2, "nmt": 3, "tts": 3}
+    assert plan.with_memory(0).crew.memory_mb == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["whisper"],
+        ["asr=nobody"],
+        ["mt=whisper"],
+        ["mt=apertium", "tts=espeak"],
+        ["vad=silero"],
+        ["no-such-file.toml"],
+        ["default", "asr=whisper"],
+    ],
+)
+def test_what_cannot_be_is_refused(words: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        plan_of(words)
+    assert refused.value.path == "engines"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "engine = 3",
+        "[[engine]]\nrole = 'asr'",
+        "[[engine]]\nrole = 'asr'\nname = 'whisper'\nhat = 1",
+        "[[engine]]\nrole = 'asr'\nname = 'whisper'\n[crew]\nworkers = { asr = 0 }",
+        "[[engine]]\nrole = 'asr'\nname = 'whisper'\n[crew]\nworkers = { cook = 1 }",
+        "[[engine]]\nrole = 'a=b'\nname = 'whisper'",
+        "[[",
+    ],
+)
+def test_a_file_with_anything_unknown_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "engines.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError):
+        plan_of([str(path)])

@@ -1,0 +1,76 @@
+"""What a job asks for, before anything is heard."""
+
+from __future__ import annotations
+
+import pytest
+
+from lingua_scheduler.messages.codes import RETRYABLE_NODE_ERRORS
+from lingua_scheduler.messages.shared import PipelineConfig
+from lingua_scheduler.node import JobFailed
+from lingua_scheduler.session.group import GroupTracker
+from lingua_scheduler.speech.abilities import Abilities, Engine
+from lingua_scheduler.speech.engine import About
+from lingua_scheduler.speech.wish import said_before, wish_of
+from speech.stages import Desk
+
+pytestmark = pytest.mark.unit
+
+EAR = About(engine="ear", languages=("en", "es", "fr"), pairs=(("fr", "en"),))
+PEN = About(engine="pen", pairs=(("en", "es"), ("es", "en")))
+CAN = Abilities({"asr": [Engine(0, EAR, "asr")], "mt": [Engine(0, PEN, "mt")]})
+HEARD_ONLY = PipelineConfig(use_asr=True, use_nmt=False, use_tts=False)
+
+
+def test_a_known_language_is_what_it_is() -> None:
+    wish = wish_of(Desk().job(), CAN)
+    assert (wish.language, wish.may_be, wish.target_of("en")) == ("en", ("en",), "es")
+
+
+def test_two_ways_may_be_either_and_go_into_the_other() -> None:
+    job = Desk().job(src_lang="auto", mode="two_way_auto", lang_a="en-us", lang_b="es")
+    wish = wish_of(job, CAN)
+    assert (wish.language, wish.allowed) == ("", ("en-us", "es"))
+    assert (wish.target_of("en"), wish.target_of("es")) == ("es", "en-us")
+
+
+def test_an_unknown_language_is_looked_for_among_those_that_help() -> None:
+    into_english = wish_of(Desk().job(src_lang="auto", tgt_lang="en"), CAN)
+    assert set(into_english.allowed) == {"en", "es", "fr"}
+    into_spanish = wish_of(Desk().job(src_lang="auto", tgt_lang="es"), CAN)
+    assert set(into_spanish.allowed) == {"en", "es"}
+    only = wish_of(Desk().job(src_lang="auto", auto_langs=("en", "de")), CAN)
+    assert (only.language, only.allowed) == ("en", ())
+    unread = wish_of(Desk().job(src_lang="auto", tgt_lang="ja", pipeline=HEARD_ONLY), CAN)
+    assert set(unread.allowed) == {"en", "es", "fr"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"src_lang": "de"},
+        {"src_lang": "fr", "tgt_lang": "es"},
+        {"src_lang": "auto", "auto_langs": ("de", "ja")},
+        {"src_lang": "auto", "tgt_lang": "ja"},
+        {"mode": "two_way_auto", "lang_a": "en", "lang_b": "fr"},
+    ],
+)
+def test_what_is_not_served_is_for_another_node(fields: dict[str, object]) -> None:
+    with pytest.raises(JobFailed) as failed:
+        wish_of(Desk().job(**fields), CAN)
+    assert failed.value.code == "MODEL_NOT_AVAILABLE"
+    assert failed.value.details is None
+
+
+def test_a_job_without_recognition_is_for_nobody() -> None:
+    flags = PipelineConfig(use_asr=False, use_nmt=True, use_tts=True)
+    with pytest.raises(JobFailed) as failed:
+        wish_of(Desk().job(pipeline=flags), CAN)
+    assert failed.value.code not in RETRYABLE_NODE_ERRORS
+
+
+def test_of_a_sessions_context_only_what_was_said_is_taken() -> None:
+    groups = GroupTracker("s")
+    groups.result("hello there", "hola", 0)
+    groups.result("good bye", "", 1)
+    assert said_before(groups.context_text()) == "hello there\ngood bye"
+    assert said_before(None) == ""
