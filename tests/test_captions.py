@@ -171,3 +171,9 @@ def test_a_player_reads_back_what_was_written(given_captions: list[Caption]) -> 
         assert re.fullmatch(f"{TIME} --> {TIME}", times)
         assert "-->" not in text
         assert html.unescape(re.sub("^<v Ana>", "", text)) == caption.text
+
+
+def test_a_hundred_hours_of_captions_are_arranged_in_their_time() -> None:
+    text = "the quick brown fox jumps over the lazy dog and then says what it means " * 2
+    said = [Caption(3000 * at, 3000 * at + 2500, text) for at in range(5000)]
+    assert to_srt(said).count("-->") == 10_000

@@ -250,3 +250,8 @@ def test_whatever_the_bytes_are_it_is_a_recording_or_our_error(
             assert len(read(data, Limits(1 << 20, 10)).pcm) % 2 == 0
         except UnreadableRecording:
             continue
+
+
+@pytest.mark.parametrize("size", [0, 0x7FFFF000, 0x80000000, 0xFFFFFFDB, 0xFFFFFFFF])
+def test_a_size_that_only_says_that_it_is_not_known_is_not_believed(size: int) -> None:
+    assert read(wav(1, 16, 1, PCM, size=size)).pcm == PCM

@@ -106,7 +106,10 @@ def wrap(text: str, width: int) -> list[str]:
     """Return the text as lines of at most so many columns, as even as their number allows."""
     count = len(filled(text, width))
     longest = max((columns(word.strip()) for word in _words(text, width)), default=1)
-    narrowest = next(w for w in range(longest, width + 1) if len(filled(text, w)) == count)
+    # What all lines together must hold: a break saves a space.
+    least = -(-(columns(text) - count + 1) // max(1, count))
+    start = min(width, max(longest, least))
+    narrowest = next(w for w in range(start, width + 1) if len(filled(text, w)) == count)
     return filled(text, narrowest)
 
 
@@ -127,7 +130,7 @@ def filled(text: str, width: int) -> list[str]:
 
 def columns(text: str) -> int:
     """Return how many columns of a terminal, or letters of a subtitle line, the text takes."""
-    return sum(map(_column_count, text))
+    return len(text) if text.isascii() else sum(map(_column_count, text))
 
 
 def clean(text: str) -> str:

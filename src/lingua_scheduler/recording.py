@@ -42,8 +42,9 @@ FFMPEG_FORMATS: Final = (
     "aac,ac3,adts,aiff,amr,ape,asf,au,avi,caf,dsf,flac,flv,matroska,mov,mp3,mpeg,mpegts,ogg,tta,"
     "voc,w64,wav,webm,wv"
 )
-# Sizes of a WAV file that was written to a pipe: nobody knew them.
-UNKNOWN_SIZES: Final = (0, 0x7FFFFFFF, 0xFFFFFFFF)
+# A WAV file that was written to a pipe has size 0 or one from here on, as nobody knew it: ffmpeg
+# writes 0xFFFFFFFF, arecord 0x80000000, sox 0x7FFFF000.
+UNKNOWN_FROM: Final = 0x7FFFF000
 # What is kept of a WAV file's description of its samples.
 HEAD_BYTES_MAX: Final = 64
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
@@ -180,7 +181,8 @@ def _read_head(source: BinaryIO) -> tuple[Shape, int | None]:
         if name == b"data":
             if shape is None:
                 raise UnreadableRecording("a WAV file that does not say its format")
-            return shape, None if size in UNKNOWN_SIZES else size - size % shape.frame_bytes
+            is_known = 0 < size < UNKNOWN_FROM
+            return shape, size - size % shape.frame_bytes if is_known else None
         # Chunks are padded to an even size.
         rest = size + size % 2
         if name == b"fmt ":

@@ -328,3 +328,28 @@ def test_an_address_may_leave_out_its_path() -> None:
     assert session_url("ws://a/other") == "ws://a/other"
     with pytest.raises(ConfigError, match="must be ws://"):
         session_url("a:5010")
+
+
+@pytest.mark.parametrize("option", ["--srt", "--vtt", "--json", "--out-audio"])
+@pytest.mark.parametrize("place", ["none/file", "", "talk.wav/file"])
+def test_a_place_where_nothing_can_be_written_is_told_before_anything_is_said(
+    option: str, place: str, talk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--from", "en", "--to", "es", "--url", "ws://127.0.0.1:1", option]
+    assert main(["translate", str(talk), *words, str(talk.parent / place)]) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_translated_speech_can_go_to_standard_output_alone(url: str, talk: Path) -> None:
+    words = ("--from", "en", "--to", "es", "--url", url, "--fast", "--out-audio", "-")
+    done = translate(talk, *words, text=False, cwd=talk.parent)
+    assert done.returncode == 0, done.stderr
+    assert read(done.stdout).duration_ms > 0
+    assert not (talk.parent / "-").exists()
+
+
+def test_a_terminal_without_the_letters_does_not_end_the_talk(url: str, talk: Path) -> None:
+    environ = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = translate(talk, "--from", "en", "--to", "es", "--url", url, env=environ)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr

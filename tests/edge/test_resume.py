@@ -505,6 +505,33 @@ def test_silence_that_was_acknowledged_is_not_asked_for_again() -> None:
     play(scenario)
 
 
+@BOTH
+def test_what_a_slice_left_to_the_next_is_heard_once_after_a_move(to: str) -> None:
+    async def scenario(company: Company) -> None:
+        node = await company["A"].node()
+        node.work()
+        client = await Traveller.at(company, "A", audio_format="pcm16", sample_rate=16_000)
+        # Sliced when it is longer than a second, but where it was quiet before that.
+        for number in range(12):
+            await client.say(voice(100, level=100 if number in {8, 9} else 9000 + number))
+        accepted = await client.socket.expect("utterance_accepted")
+        assert accepted["last_seq"] == 8
+        await lose_socket(company, client)
+        answer = await client.come_back(to)
+        assert answer.get("next_audio_seq") == (12 if to == "A" else 9)
+        for number in range(12, 15):
+            await client.say(voice(100, level=9000 + number), is_final=number == 14)
+        await until(lambda: spoken([node], client.id) == all_said(client), "all was heard once")
+        ack = await client.socket.bye()
+        assert ack["coverage"]["failed_ms"] == 0
+        assert not any(message["type"] == "gap" for message in client.heard)
+
+    play(
+        scenario, segmentation__max_duration_ms=1000, segmentation__pause_ms=5000,
+        segmentation__slice_search_ms=600, **PATIENT,
+    )  # fmt: skip
+
+
 # What else goes along
 
 

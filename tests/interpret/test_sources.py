@@ -175,3 +175,18 @@ def test_the_recording_program_ends_with_its_use(on_path: Path) -> None:
     asyncio.run(scenario())
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid_file.read_text()), 0)
+
+
+def test_a_wav_file_in_a_pipe_may_go_on_for_longer_than_any_recording() -> None:
+    file = io.BytesIO()
+    write_wav(file, b"", 8000)
+
+    async def scenario() -> None:
+        with os.fdopen(in_pipe(file.getvalue()), "rb", buffering=0) as pipe:
+            source = await PipeSource.open(pipe, 8000)
+            wav = source._read.__self__  # type: ignore[attr-defined]
+            # As if two days had gone by.
+            wav._taken = 2 * 48 * 3600 * 8000
+            assert await all_of(source) == []
+
+    asyncio.run(scenario())

@@ -199,3 +199,19 @@ def test_what_apt_gives_must_be_what_was_pinned(
     with pytest.raises(SourceUnreachable):
         fetch(package(closed_port()), tmp_path / "f", nothing)
     assert not (tmp_path / "f").exists()
+
+
+def test_a_file_of_an_earlier_run_that_is_no_longer_right_is_fetched_again(
+    depot: Depot, tmp_path: Path
+) -> None:
+    target = tmp_path / "file"
+    target.write_bytes(bytes(len(CONTENT)))
+    fetch(item(depot.url), target, nothing)
+    assert target.read_bytes() == CONTENT
+
+
+def test_a_password_in_a_mirrors_address_is_not_quoted(tmp_path: Path) -> None:
+    with pytest.raises(SourceUnreachable) as failed:
+        fetch(item("http://me:hunter2@127.0.0.1:1"), tmp_path / "file", nothing)
+    assert "hunter2" not in str(failed.value)
+    assert "127.0.0.1:1" in str(failed.value)

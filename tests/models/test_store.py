@@ -381,3 +381,26 @@ def test_the_directory_is_chosen_by_the_environment(
     assert default_root() == tmp_path / "data/lingua/models"
     monkeypatch.setenv("LINGUA_MODELS", str(tmp_path / "here"))
     assert default_root() == tmp_path / "here"
+
+
+def test_nothing_outside_of_the_store_can_be_removed(store: Store, tmp_path: Path) -> None:
+    store.install("one")
+    mine = tmp_path / "diary"
+    mine.write_text("dear diary")
+    for name in (str(mine), "../diary", "../../diary", ".", ""):
+        with pytest.raises(ModelUnknown):
+            store.remove(name)
+    assert mine.read_text() == "dear diary"
+
+
+def test_a_model_that_is_a_link_to_another_disk_is_removed_as_a_link(
+    store: Store, tmp_path: Path
+) -> None:
+    store.install("one")
+    elsewhere = tmp_path / "elsewhere"
+    (store.root / "one").rename(elsewhere)
+    (store.root / "one").symlink_to(elsewhere)
+    store.remove("one")
+    assert not store.has("one")
+    assert elsewhere.is_dir()
+    assert left_over(store) == []

@@ -138,3 +138,13 @@ def test_no_byte_is_lost_doubled_or_moved(levels: list[int]) -> None:
         assert last is not None
         assert first == last + 1
     assert numbers[-1][1] == len(chunks) - 1
+
+
+def test_speech_that_comes_faster_than_spoken_is_sliced_by_its_own_time() -> None:
+    rules = SegmentRules(max_duration_ms=10_000, hangover_auto_ms=150)
+    segmenter = Segmenter(rules, PCM)
+    cuts: list[Cut] = []
+    for chunk in speech(60_000):
+        events = segmenter.chunk(chunk, is_final=False, now_ms=0)
+        cuts += [event for event in events if isinstance(event, Cut)]
+    assert [cut.end_ms - cut.start_ms for cut in cuts] == [10_150] * 5

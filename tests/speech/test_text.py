@@ -46,6 +46,20 @@ TEXTS = st.one_of(st.text(), SPOKEN)
         ("I will come, um.", "en", "I will come."),
         ("and so on and so on and so on and so on", "en", "and so on"),
         ("um uh", "en", ""),
+        ("My name is A-N-N-A, M-A-T-T.", "en", "My name is A-N-N-A, M-A-T-T."),
+        ("I heard it on the B B C.", "en", "I heard it on the B B C."),
+        (
+            "We flew to Bora Bora. The the plane was late.",
+            "en",
+            "We flew to Bora Bora. The plane was late.",
+        ),
+        (
+            "Marque el once once doce doce, mil mil.",
+            "es",
+            "Marque el once once doce doce, mil mil.",
+        ),
+        ("Call eleven eleven eleven.", "en", "Call eleven eleven eleven."),
+        ("Die Nummer ist elf elf.", "de", "Die Nummer ist elf elf."),
         ("um uh", "ja", "um uh"),
     ],
 )

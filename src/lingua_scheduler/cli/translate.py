@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import os
 import signal
 import subprocess
@@ -30,9 +31,10 @@ from lingua_scheduler.local import private_service, unserved_pairs
 from lingua_scheduler.recording import RATE_MAX, RATE_MIN, read, write_wav
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from lingua_scheduler.interpret import Rendition, Report, Source, Utterance
+    from lingua_scheduler.recording import Recording
 
 STDIN, MICROPHONE, STDOUT = "-", "mic", Path("-")
 SILENCE_MS: Final = 400
@@ -99,6 +101,7 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
 def run_translate(args: argparse.Namespace) -> int:
     """Translate until the source ends; exit code 1 if something failed."""
     _check(args)
+    _check_outputs(args)
     try:
         return asyncio.run(translate(args))
     except asyncio.CancelledError:
@@ -114,7 +117,29 @@ async def translate(args: argparse.Namespace) -> int:
         translation.leave_screen()
 
 
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Raise before anything is said if what will be written has no place."""
+    targets = args.targets or [""]
+    if args.out_audio == STDOUT and len(targets) > 1:
+        raise ConfigError("--out-audio", "- takes one language")
+    for path in filter(None, (args.srt, args.vtt, args.json, args.out_audio)):
+        if path.is_dir() or not path.name:
+            raise ConfigError("", f"cannot write {path}: it is a directory")
+        names = [path] if path == args.json else [path_for(path, code, targets) for code in targets]
+        for file in names:
+            if file != STDOUT and not _is_writable(file):
+                raise ConfigError("", f"cannot write {file}: no such directory, or not allowed")
+
+
+def _is_writable(file: Path) -> bool:
+    if file.exists():
+        return os.access(file, os.W_OK)
+    return file.parent.is_dir() and os.access(file.parent, os.W_OK)
+
+
 def _check(args: argparse.Namespace) -> None:
+    if args.private and args.urls:
+        raise ConfigError("--private", "goes without --url")
     if args.two_way:
         if args.spoken or args.targets:
             raise ConfigError("--two-way", "goes without --from and --to")
@@ -126,8 +151,6 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError("", "say --from LANG and --to LANG, or --two-way A B")
     args.spoken = AUTO if args.spoken.lower() == AUTO else language(args.spoken)
     args.targets = list(dict.fromkeys(language(code) for code in args.targets))
-    if args.private and args.urls:
-        raise ConfigError("--private", "goes without --url")
 
 
 class Translation:
@@ -135,9 +158,13 @@ class Translation:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
-        files = (args.srt, args.vtt, args.json)
+        files = (args.srt, args.vtt, args.json, args.out_audio)
         # People read on stdout, unless a program does.
         stream: TextIO = sys.stderr if STDOUT in files else sys.stdout
+        for output in (sys.stdout, sys.stderr):
+            if isinstance(output, io.TextIOWrapper):
+                # A terminal that lacks a letter must not end the talk.
+                output.reconfigure(errors="replace")
         is_live = args.source == MICROPHONE or not args.fast
         self._screen = Screen(stream, os.environ, shows_times=is_live and args.source != STDIN)
         # Set by the first Ctrl-C: no more is said, what was said is still answered.
@@ -273,6 +300,19 @@ class Translation:
     # What is written
 
     def _write(self, report: Report) -> None:
+        """Write all files; one that cannot be written does not cost the others."""
+        problems = []
+        for path, put in self._files(report):
+            try:
+                put(path)
+            except OSError as error:
+                if path == STDOUT:
+                    raise
+                problems.append(f"cannot write {path}: {error.strerror}")
+        if problems:
+            raise LinguaError("; ".join(problems))
+
+    def _files(self, report: Report) -> Iterator[tuple[Path, Callable[[Path], None]]]:
         args = self._args
         # Of a talk in two languages there is one file, with both.
         targets = args.targets or [""]
@@ -281,14 +321,13 @@ class Translation:
             what = f"{args.spoken} to {target}" if target else " and ".join(args.two_way)
             note = f"{what}, by lingua translate"
             if args.srt:
-                _put(path_for(args.srt, target, targets), to_srt(captions))
+                yield path_for(args.srt, target, targets), _text(to_srt(captions))
             if args.vtt:
-                _put(path_for(args.vtt, target, targets), to_vtt(captions, note))
+                yield path_for(args.vtt, target, targets), _text(to_vtt(captions, note))
             if args.out_audio and (speech := speech_of(report, target)) is not None:
-                path = path_for(args.out_audio, target, targets)
-                write_wav(path, speech.pcm, speech.sample_rate)
+                yield path_for(args.out_audio, target, targets), _sound(speech)
         if args.json:
-            _put(args.json, as_json(report, args.spoken or AUTO))
+            yield args.json, _text(as_json(report, args.spoken or AUTO))
 
 
 class ModelsMissing(LinguaError):
@@ -360,14 +399,22 @@ def session_url(url: str) -> str:
     return parts._replace(scheme=schemes[parts.scheme], path=path).geturl()
 
 
-def _put(path: Path, text: str) -> None:
-    if path == STDOUT:
-        sys.stdout.write(text)
-        return
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise LinguaError(f"cannot write {path}: {error.strerror}") from error
+def _text(text: str) -> Callable[[Path], None]:
+    def put(path: Path) -> None:
+        if path == STDOUT:
+            sys.stdout.write(text)
+        else:
+            path.write_text(text, encoding="utf-8")
+
+    return put
+
+
+def _sound(speech: Recording) -> Callable[[Path], None]:
+    def put(path: Path) -> None:
+        target = sys.stdout.buffer if path == STDOUT else path
+        write_wav(target, speech.pcm, speech.sample_rate)
+
+    return put
 
 
 def _run_shown(words: Sequence[str]) -> int:

@@ -118,8 +118,9 @@ async def interpret(
     """Speak all of a source into a session; return what came of it."""
     run = _Run(source, order, listener or Unheard())
     began = monotonic()
+    enough = stop or asyncio.Event()
     async with order.session(source.sample_rate) as session:
-        speaking = asyncio.create_task(run.speak(session, stop or asyncio.Event()))
+        speaking = asyncio.create_task(run.speak(session, enough))
         try:
             async for event in session:
                 run.take(event)
@@ -129,6 +130,8 @@ async def interpret(
             speaking.cancel()
             await asyncio.wait({speaking})
             raise
+        # Without a session there is nobody to speak to; a source may say nothing for ever.
+        enough.set()
         await speaking
         run.report.resumes = session.resumes
     run.report.took_s = monotonic() - began

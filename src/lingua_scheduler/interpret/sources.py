@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, TypeVar
 
 from lingua_scheduler.errors import LinguaError
 from lingua_scheduler.interpret.devices import sound_library
-from lingua_scheduler.recording import WavStream
+from lingua_scheduler.recording import Limits, WavStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -34,6 +34,8 @@ BACKLOG_CHUNKS: Final = 200
 TAIL_BYTES: Final = 2000
 END_S: Final = 2.0
 RIFF: Final = b"RIFF"
+# A pipe is not kept: it may go on for years.
+ENDLESS: Final = Limits(duration_s_max=1e9)
 
 # Programs that write what a microphone hears to their standard output.
 RECORDERS: Final[tuple[tuple[str, ...], ...]] = (
@@ -115,7 +117,7 @@ class PipeSource:
         head = await reader.call(lambda: _read_exactly(pipe, len(RIFF)))
         rest: Any = _Prefixed(head, pipe)
         if head == RIFF:
-            wav = await reader.call(lambda: WavStream(rest))
+            wav = await reader.call(lambda: WavStream(rest, ENDLESS))
             return cls(reader, wav.read_frames, wav.sample_rate, is_live=is_live)
         return cls(
             reader, lambda count: _read_exactly(rest, 2 * count), sample_rate, is_live=is_live

@@ -235,6 +235,8 @@ def _copy(source: _Readable, out: IO[bytes], limit: int) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder and what is in it; none is fine."""
-    if path.exists():
+    """Remove a folder and what is in it, of a link to one only the link; none is fine."""
+    if path.is_symlink():
+        path.unlink()
+    elif path.exists():
         shutil.rmtree(path)

@@ -56,19 +56,21 @@ class _Failed(Exception):
 
 def fetch(item: Item, target: Path, moved: Callable[[int], None]) -> str:
     """Bring the file to `target` and return its address; `moved` hears the bytes there so far."""
-    if target.exists():
+    # Hashed again: a machine that lost its power may have kept the name and not the content.
+    if target.exists() and sha256_of(target) == item.sha256:
         moved(item.size)
         return item.urls[0]
+    target.unlink(missing_ok=True)
     tries: list[tuple[str, str]] = []
     wrong = False
     for url in item.urls:
         try:
             return _fetch_right(url, item, target, moved)
         except _Failed as failed:
-            tries.append((urllib.parse.urlsplit(url).netloc or url, str(failed)))
+            tries.append((_host(url), str(failed)))
         except ModelCorrupt as corrupt:
             wrong = True
-            tries.append((urllib.parse.urlsplit(url).netloc or url, corrupt.problem))
+            tries.append((_host(url), corrupt.problem))
     if item.apt and _fetch_by_apt(item, target):
         moved(item.size)
         return f"apt:{item.file}"
@@ -143,6 +145,8 @@ def _open(url: str, have: int, part: Path) -> http.client.HTTPResponse:
     """Open the address at an offset; whatever fails is a `_Failed`."""
     if urllib.parse.urlsplit(url).scheme not in {"http", "https", "file"}:
         raise _Failed(f"not an address of http, https or file: {url[:80]}", again=False)
+    if "@" in urllib.parse.urlsplit(url).netloc:
+        raise _Failed("an address with a user or a password is not supported", again=False)
     headers = {"User-Agent": "lingua-scheduler", "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
@@ -207,6 +211,11 @@ def _fetch_by_apt(item: Item, target: Path) -> bool:
                 found.rename(target)
                 return True
     return False
+
+
+def _host(url: str) -> str:
+    """Return whom an address asks, without the password that it may hold."""
+    return urllib.parse.urlsplit(url).netloc.rpartition("@")[2] or url
 
 
 def _package_of(file: str) -> tuple[str, str, str]:

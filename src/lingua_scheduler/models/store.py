@@ -161,6 +161,8 @@ class Store:
 
     def remove(self, name: str) -> None:
         """Remove a model, or what an interrupted install left, or raise `ModelNotInstalled`."""
+        # A name, not a path: nothing outside of the store is touched.
+        self.catalogue.model(name)
         if not (self.root / ".partial" / name).exists():
             self.path(name)
         with _writing(self.root), self._locked(name, _nothing):

@@ -125,6 +125,7 @@ class Segmenter:
         "_max_duration_bytes",
         "_newest_seq",
         "_now_ms",
+        "_overdue_bytes",
         "_parts",
         "_pause_from_ms",
         "_pause_ms",
@@ -151,6 +152,9 @@ class Segmenter:
         # The rules in bytes, so that a chunk costs no conversion.
         self._pause_ms: float = rules.pause_ms or inf
         self._max_duration_bytes = self._limit(rules.max_duration_ms)
+        self._overdue_bytes = self._max_duration_bytes + audio_format.bytes_lasting(
+            rules.hangover_auto_ms
+        )
         self._limit_bytes = min(self._max_duration_bytes, rules.max_bytes)
         self._short_bytes = audio_format.bytes_lasting(rules.short_merge_ms)
         self._silence_bytes = self._limit(rules.silence_ms)
@@ -370,6 +374,9 @@ class Segmenter:
             return self._cut("timeout")
         if self._size >= self._rules.max_bytes:
             return self._cut("manual" if is_manual else "max_bytes")
+        if self._pending == "max_duration" and self._size >= self._overdue_bytes:
+            # Faster than it was spoken: the hangover is long over in the time of the audio.
+            return self._cut("max_duration")
         if self._pending is not None or self._size < self._max_duration_bytes:
             return NOTHING
         if not self._rules.hangover_auto_ms:

@@ -185,7 +185,7 @@ def test_a_text_is_spoken_as_bare_samples(api):
     assert mouth.about().languages == ("es", "en")
 
 
-@pytest.mark.parametrize("size", [None, 0xFFFFFFFF, 0x7FFFFFFF])
+@pytest.mark.parametrize("size", [None, 0, 0xFFFFFFFF, 0x7FFFFFFF])
 def test_a_text_is_spoken_as_a_wav_file_even_if_it_was_streamed(api, size):
     api.wav_size = size
     mouth = made("tts", api, languages="es", format="wav")
@@ -413,3 +413,43 @@ def test_languages_have_names():
     assert code_of(None) == code_of("x" * 100) == code_of("gibberis") == ""
     assert name_of("es-mx") == "Spanish (es-mx)"
     assert "qq" in name_of("qq")
+
+
+def stalling_server(listener: socket.socket, beginning: bytes, done: threading.Event) -> None:
+    """Begin an answer and never go on."""
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(65_536)
+        connection.sendall(beginning)
+        done.wait(20)
+
+
+@pytest.mark.parametrize(
+    "beginning", [b"HTTP/1.1 200", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"]
+)
+def test_an_answer_that_stops_in_the_middle_holds_nobody_who_was_cancelled(beginning):
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=stalling_server, args=(listener, beginning, done))
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        chat = make_mt({"url": url, "model": "gpt", "pairs": "en-es", "timeout_s": "3"})
+        try:
+            with pytest.raises(Stopped):
+                chat.translate("Hello", "en", "es", WantedFor(3))
+        finally:
+            done.set()
+            thread.join(25)
+
+
+@pytest.mark.parametrize("secret", ["https://me:hunter2@h/v1", "https://h/v1?key=hunter2"])
+def test_a_password_in_an_address_is_not_quoted(secret):
+    with pytest.raises(ConfigError) as refused:
+        make_mt({"url": secret, "model": "m", "pairs": "en-es"})
+    assert "hunter2" not in str(refused.value)
+
+
+def test_an_ipv6_address_needs_no_port():
+    chat = make_mt({"url": "http://[::1]/v1", "model": "m", "pairs": "en-es"})
+    connection = chat._line._opened()
+    assert (connection.host, connection.port) == ("::1", 80)

@@ -130,3 +130,8 @@ def test_twice_the_rate_takes_about_half_the_time(pico):
 def test_an_impossible_option_is_told_before_anything_starts(options):
     with pytest.raises(ConfigError):
         make(options)
+
+
+@pytest.mark.parametrize("word", ["á" * 400, "ñ" * 130, "x" * 400])
+def test_a_word_without_end_is_spoken_and_does_not_hang(pico: Pico, word: str) -> None:
+    assert said(pico, word, "es").duration_ms > 1000

@@ -99,3 +99,10 @@ def test_a_folder_must_be_there_with_its_files(tmp_path):
         reading.folder({"model": "large-v3"}, "model")
     with pytest.raises(ModelMissing, match=r"no model\.bin"):
         reading.folder({"model": str(tmp_path)}, "model", "model.bin")
+
+
+@pytest.mark.parametrize("piece", ["a. ", "a! ", "Mr. ", ".", "x"])
+def test_the_work_grows_with_the_text_and_not_with_its_square(piece: str) -> None:
+    # Half a million signs: read anew for each mark it would take hours.
+    text = piece * (500_000 // len(piece))
+    assert "".join(split(text)).replace(" ", "") == text.replace(" ", "")

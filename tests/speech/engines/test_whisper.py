@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lingua_scheduler.errors import ConfigError
 from lingua_scheduler.speech.engine import ModelMissing
 from lingua_scheduler.speech.engines import whisper
-from lingua_scheduler.speech.engines.whisper import guards, mel, windows
+from lingua_scheduler.speech.engines.whisper import decoding, guards, mel, windows
 from lingua_scheduler.speech.engines.whisper.tokens import Vocabulary, byte_letters
 
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ def test_a_longer_window_shows_the_same_at_its_beginning() -> None:
         (list(range(10)) * 2, 10),
         ([5] * 7, 0),
         ([5] * 8, 7),
+        ([1, *[5] * 12], 11),
+        ([1, 2, *[7, 8, 9] * 5], 12),
         ([5, 6] * 8, 14),
         ([1, 2, 3, 4], 0),
         ([], 0),
@@ -154,9 +156,56 @@ def test_a_text_that_can_be_squeezed_says_the_same_over_and_over() -> None:
 
 
 def test_more_tokens_are_allowed_for_longer_sound_up_to_a_limit() -> None:
-    assert guards.budget(0) == guards.TOKENS_AT_LEAST
-    assert guards.budget(2) > guards.budget(1)
-    assert guards.budget(1000) == guards.TOKENS_AT_MOST
+    assert guards.room(0) == (guards.TOKENS_AT_LEAST, 0)
+    assert guards.room(2).most > guards.room(1).most
+    assert guards.room(1000) == (guards.TOKENS_AT_MOST, guards.TOKENS_AT_MOST)
+    assert guards.room(10).enough < 3 * 10 < guards.room(10).most
+
+
+def test_a_text_much_too_short_for_its_sound_has_left_something_out() -> None:
+    assert guards.fell_short(10, 18.0)
+    assert not guards.fell_short(60, 18.0)
+    assert not guards.fell_short(1, 3.0)
+
+
+# The full stop, and sentences of three words that end with it.
+STOP = 99
+
+
+def text_of(*sentences: list[int]) -> decoding._Text:
+    """Return a text that might end after each sentence."""
+    text = decoding._Text(frozenset({STOP}))
+    for sentence in sentences:
+        text.note_possible_end()
+        for token in sentence:
+            text.add(token, -0.1)
+    return text
+
+
+def test_a_text_ends_where_it_might_and_a_known_beginning_follows() -> None:
+    text = text_of([1, 2, 3, 4, STOP], [1, 2, 3])
+    said = text.cut_where_said_before()
+    assert said is not None
+    assert (said.tokens, said.cut) == ([1, 2, 3, 4, STOP], "")
+
+
+def test_a_new_sentence_after_a_possible_end_goes_on() -> None:
+    assert text_of([1, 2, 3, 4, STOP], [5, 2, 3]).cut_where_said_before() is None
+    assert text_of([1, 2, 3, 4, STOP], [5, 6, 7, STOP], [8, 9, 10]).cut_where_said_before() is None
+
+
+def test_the_beginning_of_any_sentence_before_is_known_again() -> None:
+    said = text_of([1, 2, 3, 4, STOP], [5, 6, 7, 8, STOP], [5, 6, 7]).cut_where_said_before()
+    assert said is not None
+    assert said.tokens == [1, 2, 3, 4, STOP, 5, 6, 7, 8, STOP]
+
+
+def test_a_sound_is_halved_at_the_quietest_place_of_its_middle() -> None:
+    loud = np.full(16_000 * 8, 0.3, np.float32)
+    loud[16_000 * 3 : 16_000 * 3 + 6400] = 0.0
+    first, second = windows.halves(loud)
+    assert 3.0 <= len(first) / 16_000 <= 3.4
+    assert len(first) + len(second) == len(loud)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,10 @@ SOUND = Sound(bytes(range(256)) * 625, 16_000)
 
 def oom_score(pid: int) -> int:
     return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 async def ask_every_role() -> None:
@@ -310,3 +316,59 @@ def test_a_start_that_is_cancelled_leaves_nothing() -> None:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     run(scenario())
+
+
+def test_a_crew_that_was_closed_does_not_start_and_can_be_closed_again() -> None:
+    async def scenario() -> None:
+        crew = Crew([Spec.parse("mt=obedient")])
+        await crew.close()
+        with pytest.raises(WorkerLost) as lost:
+            await crew.start()
+        assert lost.value.why == "closed"
+        await crew.close()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(scenario())
+
+
+def test_many_calls_cancelled_at_random_lose_no_other_call_and_no_worker() -> None:
+    async def scenario() -> None:
+        chance = random.Random(5)
+        async with crew_of("mt=obedient", workers=2, grace_s=20) as crew:
+            files = open_files()
+            for cycle in range(500):
+                words = [f"{cycle}-{at}" for at in range(chance.randint(1, 6))]
+                calls = {word: asyncio.create_task(say(crew, word)) for word in words}
+                for call in calls.values():
+                    if chance.random() < 0.6:
+                        await asyncio.sleep(chance.choice((0, 0, 0.0002, 0.0006)))
+                        call.cancel()
+                await asyncio.wait(calls.values())
+                for word, call in calls.items():
+                    assert call.cancelled() or call.result() == word
+            assert (crew.restarts, crew.waiting) == (0, 0)
+            assert open_files() == files
+
+    run(scenario())
+
+
+async def cancel_starts() -> None:
+    for steps in range(14):
+        crew = Crew([Spec.parse("mt=obedient")])
+        starting = asyncio.create_task(crew.start())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        starting.cancel()
+        async with asyncio.timeout(30):
+            await asyncio.wait({starting})
+            await crew.close()
+        assert starting.cancelled()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_start_can_be_cancelled_at_any_step_on_either_loop(
+    factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(cancel_starts())

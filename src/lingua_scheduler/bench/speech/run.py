@@ -41,6 +41,11 @@ PROMPTS_SPOKEN: Final = 40
 LONG_S: Final = 300
 # Between prompts of continuous speech: shorter than what ends an utterance.
 BREATH_MS: Final = 120
+# The translator as it is, and the same programs without our rules.
+TRANSLATORS: Final = (
+    "mt=apertium:pairs=en-es+es-en", "mt=apertium:pairs=en-es+es-en,rules=no",
+)  # fmt: skip
+OURS, PLAIN = range(2)
 ASR_TIMEOUT_S: Final = 600.0
 MT_TIMEOUT_S: Final = 10.0
 ASR_AND_MT: Final = {"use_asr": True, "use_nmt": True, "use_tts": False}
@@ -70,9 +75,8 @@ async def measure_speech(plan: Plan, tell: Callable[[str], None]) -> SpeechRepor
         if plan.long_s or not plan.is_quick:
             tell("speaking without a pause")
             report.long.append(await _speak_long(store, service, plan.long_s or LONG_S))
-    for first, second in pairs:
-        tell(f"translating {first} to {second}")
-        report.translated.append(await _translate(store, first, second))
+    tell("translating prompts, with and without our rules")
+    report.translated += await _translate_all(store, pairs)
     return report
 
 
@@ -105,12 +109,22 @@ async def _say(service: PrivateService, talk: Talk, source: str) -> Report:
 # Translation alone
 
 
-async def _translate(store: Store, source: str, target: str) -> Translated:
+async def _translate_all(store: Store, directions: Sequence[tuple[str, str]]) -> list[Translated]:
     # English decides which prompts are long enough, in both directions.
     prompts = material.parallel(store, "en", "es")
+    crew = Crew([Spec.parse(spec) for spec in TRANSLATORS], CrewRules())
+    await crew.start()
+    try:
+        return [await _translate(crew, prompts, *direction) for direction in directions]
+    finally:
+        await crew.close()
+
+
+async def _translate(crew: Crew, prompts: Sequence[Prompt], source: str, target: str) -> Translated:
     wanted = [_sides(prompt, source) for prompt in prompts]
-    ours, took_ms = await _translations("mt=apertium", source, target, [one for one, _ in wanted])
-    plain, _ = await _translations("mt=apertium:rules=no", source, target, [o for o, _ in wanted])
+    texts = [text for text, _ in wanted]
+    ours, took_ms = await _translations(crew, OURS, (source, target), texts)
+    plain, _ = await _translations(crew, PLAIN, (source, target), texts)
     references = [reference for _, reference in wanted]
     unseen = [at for at, prompt in enumerate(prompts) if prompt.is_held_out]
     held = [references[at] for at in unseen]
@@ -132,21 +146,16 @@ def _sides(prompt: Prompt, source: str) -> tuple[str, str]:
 
 
 async def _translations(
-    spec: str, source: str, target: str, texts: Sequence[str]
+    crew: Crew, engine: int, direction: tuple[str, str], texts: Sequence[str]
 ) -> tuple[list[str], list[float]]:
     """Return the translations and how long each took, in milliseconds."""
-    crew = Crew([Spec.parse(spec)], CrewRules())
-    await crew.start()
-    try:
-        # The first sentence starts the programs.
-        await crew.call(0, texts[0], source, target, timeout_s=MT_TIMEOUT_S)
-        found, took_ms = [], []
-        for text in texts:
-            began = perf_counter()
-            found.append(await crew.call(0, text, source, target, timeout_s=MT_TIMEOUT_S))
-            took_ms.append((perf_counter() - began) * 1000)
-    finally:
-        await crew.close()
+    # The first sentence starts the programs.
+    await crew.call(engine, texts[0], *direction, timeout_s=MT_TIMEOUT_S)
+    found, took_ms = [], []
+    for text in texts:
+        began = perf_counter()
+        found.append(await crew.call(engine, text, *direction, timeout_s=MT_TIMEOUT_S))
+        took_ms.append((perf_counter() - began) * 1000)
     return found, took_ms
 
 

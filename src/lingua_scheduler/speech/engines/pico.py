@@ -13,6 +13,7 @@ compiler); the voices are in the package. 16 kHz, about 20 ms per sentence.
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +40,8 @@ VOICES: Final = {
 # Pico obeys tags (`<speed level="20">`), and one left open stays in force for whatever is said
 # afterwards, by anyone: no text may open one.
 MARKUP: Final = str.maketrans("<>\\", "   ")
+# Of a longer word than it has room for (some 250 bytes) Pico never comes back.
+LONG_WORD = re.compile(r"\S{60}(?=\S)")
 
 
 def make(options: Mapping[str, str]) -> Pico:
@@ -88,7 +91,11 @@ class Pico:
         self._voices.clear()
 
     def _spoken(self, voice: Any, text: str, watch: Watch) -> Iterator[bytes]:
-        for sentence in sentences.split(sentences.plain(text.translate(MARKUP))):
+        for sentence in sentences.split(_pronounceable(text)):
             watch.check()
             if sentences.is_speakable(sentence):
                 yield voice.speak(sentence) or b""
+
+
+def _pronounceable(text: str) -> str:
+    return LONG_WORD.sub(r"\g<0> ", sentences.plain(text.translate(MARKUP)))

@@ -15,13 +15,16 @@ LONGEST: Final = 300
 
 # The mark that ends a sentence, with closing quotes; the marks of Chinese and Japanese need no
 # space after them.
-END = re.compile(r"(?:[.!?…]+[\"'”’»)\]]*(?=\s))|[。！？]+[」』”]*|(?<=\n)")  # noqa: RUF001
+END = re.compile(r"(?:(?<![.!?…])[.!?…]++[\"'”’»)\]]*(?=\s))|[。！？]+[」』”]*|(?<=\n)")  # noqa: RUF001
 # A full stop after one of these, or after an initial, ends no sentence.
 SHORTENED = re.compile(
     r"(?:^|[\s(\"'“«])(?:mrs?|ms|dr|prof|st|jr|vs|etc|no|fig|approx|sra?|srta|dra|ud|uds|núm|pág"
     r"|mme|mlle|hr|fr|bzw|ca|sig|dott|[^\W\d_])\.$",
     re.IGNORECASE,
 )
+# What is looked at before a mark, and after it: a long text is read once, not once for each mark.
+SHORTENED_CHARS: Final = 12
+NEXT = re.compile(r"\s*(.?)")
 # Where a sentence that is too long may be cut, best first.
 CUTS: Final = (re.compile(r"[;:,、，]\s*"), re.compile(r"\s+"))  # noqa: RUF001
 
@@ -47,12 +50,17 @@ def split(text: str, longest: int = LONGEST) -> list[str]:
 def _sentences(text: str) -> list[str]:
     found, start = [], 0
     for mark in END.finditer(text):
-        after = text[mark.end() :].lstrip()
-        if SHORTENED.search(text[start : mark.end()]) or after[:1].islower():
+        before = text[max(start, mark.end() - SHORTENED_CHARS) : mark.end()]
+        if SHORTENED.search(before) or _next_sign(text, mark.end()).islower():
             continue
         found.append(text[start : mark.end()].strip())
         start = mark.end()
     return [*found, text[start:].strip()]
+
+
+def _next_sign(text: str, at: int) -> str:
+    found = NEXT.match(text, at)
+    return found[1] if found else ""
 
 
 def _parts(sentence: str, longest: int) -> list[str]:

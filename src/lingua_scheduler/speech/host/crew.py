@@ -101,6 +101,8 @@ class Crew:
         none works, or `WorkerLost` if every worker was lost; nothing is left behind then.
         """
         assert not self._keepers, "a crew is started once"
+        if self._is_closed:
+            raise WorkerLost("closed", "the crew is closed")
         for spec in self._specs:
             plugins.check(spec)
         if not self._specs:

@@ -140,7 +140,7 @@ class Worker:
     async def start(self) -> wire.Loaded:
         """Start the process and wait until it has tried all engines; raises `WorkerLost`."""
         try:
-            await self._spawn()
+            await self._spawn_whole()
         except OSError as error:
             raise WorkerLost("died", f"no process could be started: {error.strerror}") from error
         rules = self._rules
@@ -202,6 +202,21 @@ class Worker:
             self._reaper.cancel()
             await asyncio.wait({self._reaper})
             self._let_go()
+
+    async def _spawn_whole(self) -> None:
+        """Start the process; cancelled, it is cancelled when there is one, for `close` to end.
+
+        In the middle it cannot be: uvloop then closes descriptors that are ours to close, and the
+        error of closing them again would hide the cancellation.
+        """
+        spawning = self._loop.create_task(self._spawn())
+        try:
+            await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            await asyncio.wait({spawning})
+            # Seen: a process that could not be started needs no end.
+            spawning.exception()
+            raise
 
     async def _spawn(self) -> None:
         ours, theirs = socket.socketpair()

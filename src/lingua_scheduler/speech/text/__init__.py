@@ -17,6 +17,7 @@ from lingua_scheduler.speech.text.figures import in_words
 from lingua_scheduler.speech.text.words import (
     ABBREVIATIONS,
     FILLERS,
+    LONE_LETTERS,
     MEANT_TWICE,
     NUMBER_WORDS,
     SIGNS,
@@ -25,10 +26,12 @@ from lingua_scheduler.speech.text.words import (
 __all__ = ["for_speech", "for_translation", "heard", "join_slice", "sentences"]
 
 PASSES_MAX: Final = 8
-PHRASE_WORDS_MAX: Final = 8
+# A longer phrase that comes twice was said twice.
+PHRASE_WORDS_MAX: Final = 3
 SENTENCE_ENDS: Final = (".", "!", "?", "…", "。", "！", "？")  # noqa: RUF001
 CLOSING: Final = "\"'”\u2019»)]"
-STUTTER = re.compile(r"\b([^\W\d_])-(?:\1-)*(?=\1)", re.IGNORECASE)
+# Not within letters that are spelt: A-N-N-A.
+STUTTER = re.compile(r"(?<![\w-])([^\W\d_])-(?:\1-)*(?=\1(?!-))", re.IGNORECASE)
 MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,200}>|\*\*|__|`+|^#{1,6}\s+", re.MULTILINE)
 LINK = re.compile(r"\[([^\[\]]{1,200})\]\((?:[^()\s]{1,500})\)")
 
@@ -123,9 +126,11 @@ def _without_repeats(words: list[str], length: int) -> list[str]:
         times = 1
         while _follows(words, at + times * length, phrase):
             times += 1
-        if times > 1 and _is_accident(phrase, times):
+        if times > 1 and _is_accident(phrase, times) and not _is_name(words, at, length):
+            is_large = words[at][:1].isupper()
             at += (times - 1) * length
-            kept.extend(words[at : at + length])
+            first, *others = words[at : at + length]
+            kept += [first[:1].upper() + first[1:] if is_large else first, *others]
             at += length
         else:
             kept.append(words[at])
@@ -143,12 +148,22 @@ def _is_accident(phrase: list[str], times: int) -> bool:
     if any(word in NUMBER_WORDS or any(sign.isdigit() for sign in word) for word in phrase):
         return False
     if len(phrase) == 1:
+        if len(phrase[0]) == 1 and phrase[0] not in LONE_LETTERS:
+            # Somebody spells: B B C.
+            return False
         if phrase[0] in MEANT_TWICE:
             return times > 3
         return times > 2 or len(phrase[0]) <= 4
     if all(word in MEANT_TWICE for word in phrase):
         return times > 3
     return times > 2 or len(phrase) > 2 or not any(len(word) > 4 for word in phrase)
+
+
+def _is_name(words: list[str], at: int, length: int) -> bool:
+    """Tell whether a word and its repeat are written large within a sentence: Bora Bora."""
+    if length > 1 or not at or words[at - 1].endswith(SENTENCE_ENDS):
+        return False
+    return all(word[:1].isupper() and len(_bare(word)) > 1 for word in words[at : at + 2])
 
 
 def _bare(word: str) -> str:

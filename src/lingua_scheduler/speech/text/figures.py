@@ -23,6 +23,8 @@ FIGURE = re.compile(
     r"(?:(?P<colon>:)(?P<minutes>[0-5]\d)(?!\d)|(?P<point>[.,])(?P<decimals>\d+))?"
     r"(?P<after> ?[$€£])?"
 )
+# What makes a figure an ordinal; voices read those themselves.
+ORDINAL = re.compile(r"(?:st|nd|rd|th|er|re|[eè]me|e|[ºª])(?!\w)")
 MONEY: Final[Mapping[str, Mapping[str, str]]] = {
     "en": {"$": "dollars", "€": "euros", "£": "pounds"},
     "es": {"$": "dólares", "€": "euros", "£": "libras"},
@@ -99,6 +101,8 @@ def cardinal(number: int, language: str) -> str:
 
 
 def _said(match: re.Match[str], language: str) -> str:
+    if ORDINAL.match(match.string, match.end()):
+        return match.group()
     digits = re.sub(r"\D", "", match["figure"])
     words = _number(digits, language)
     if match["minutes"]:

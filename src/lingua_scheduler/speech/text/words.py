@@ -33,13 +33,25 @@ MEANT_TWICE: Final = _set(
     " molto sì piano via ciao quasi poco"
     " sehr ja nein doch sie die das der"
 )
+# Letters that are words; any other that stands alone is being spelt.
+LONE_LETTERS: Final = _set("a e i o u y à è é ó")
+# Said twice because they are there twice.
 NUMBER_WORDS: Final = _set(
-    "zero oh one two three four five six seven eight nine ten double"
-    " cero uno una dos tres cuatro cinco seis siete ocho nueve diez"
-    " zéro un une deux trois quatre cinq six sept huit neuf dix"
-    " due tre quattro cinque sei sette otto nove dieci"
-    " null eins zwei drei vier fünf sechs sieben acht neun zehn"
-    " um dois três quatro oito dez"
+    "zero oh one two three four five six seven eight nine ten double eleven twelve thirteen"
+    " fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy"
+    " eighty ninety hundred thousand million"
+    " cero uno una dos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince"
+    " dieciséis diecisiete dieciocho diecinueve veinte treinta cuarenta cincuenta sesenta setenta"
+    " ochenta noventa cien ciento mil"
+    " zéro un une deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze"
+    " seize vingt trente quarante cinquante soixante cent mille"
+    " due tre quattro cinque sei sette otto nove dieci undici dodici tredici quattordici quindici"
+    " sedici diciassette diciotto diciannove venti trenta quaranta cinquanta sessanta settanta"
+    " ottanta novanta cento"
+    " null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn"
+    " fünfzehn sechzehn siebzehn achtzehn neunzehn zwanzig dreißig vierzig fünfzig sechzig siebzig"
+    " achtzig neunzig hundert tausend"
+    " um dois três quatro oito dez doze treze catorze quinze vinte trinta quarenta cem"
 )
 
 

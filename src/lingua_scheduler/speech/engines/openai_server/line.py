@@ -8,9 +8,9 @@ Redirects are never followed, so the key reaches no other host.
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import os
-import selectors
 import ssl
 import time
 from ipaddress import ip_address
@@ -21,6 +21,9 @@ from lingua_scheduler.errors import ConfigError
 from lingua_scheduler.speech.engine import EngineError, ModelMissing
 
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
     from lingua_scheduler.speech.engine import Watch
 
 SMALL_BYTES: Final = 4 << 20
@@ -66,7 +69,9 @@ class Line:
             raise ConfigError(
                 "engines", "the key would be sent in the clear: use https://, or plain=yes"
             )
-        self._host, self._port = parts.hostname or "", parts.port
+        # Always a port: without one an IPv6 address would be taken for HOST:PORT.
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._root = parts.path.rstrip("/")
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._key = key
@@ -126,8 +131,12 @@ class Line:
         headers = {"Content-Type": kind, "Accept": "*/*", "User-Agent": "lingua-scheduler"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
+        if connection.sock is None:
+            connection.connect()
+        connection.sock.settimeout(max(LOOK_S, until[1] - time.monotonic()))
         connection.request("POST", self._root + path, body, headers)
-        _wait(connection, until)
+        connection.sock.settimeout(LOOK_S)
+        connection.response_class = _response(until)  # type: ignore[assignment]
         return connection.getresponse()
 
     def _opened(self) -> http.client.HTTPConnection:
@@ -187,17 +196,44 @@ def key_of(variable: str) -> str:
     return key
 
 
-def _wait(connection: http.client.HTTPConnection, until: tuple[Watch, float]) -> None:
-    """Wait for the first byte of the answer, looking at the watch and the clock."""
-    watch, deadline = until
-    with selectors.DefaultSelector() as selector:
-        selector.register(connection.sock, selectors.EVENT_READ)
-        while not selector.select(LOOK_S):
-            watch.check()
+class _Watched(io.RawIOBase):
+    """What comes from a socket, read with an eye on the watch and the clock."""
+
+    def __init__(self, sock: socket.socket, until: tuple[Watch, float]) -> None:
+        super().__init__()
+        self._socket = sock
+        self._until = until
+        # Not read, as it would give up at the first pause; it keeps the socket open for us.
+        self._hold = sock.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        watch, deadline = self._until
+        while True:
             if time.monotonic() > deadline:
                 raise TimeoutError("no answer in time")
-    # From here on each read may take what is left.
-    connection.sock.settimeout(max(LOOK_S, deadline - time.monotonic()))
+            try:
+                return self._socket.recv_into(buffer)
+            except TimeoutError:
+                watch.check()
+
+    def close(self) -> None:
+        self._hold.close()
+        super().close()
+
+
+def _response(until: tuple[Watch, float]) -> Callable[..., http.client.HTTPResponse]:
+    """Return what makes an answer that is read so, from its first byte to its last."""
+
+    def made(sock: socket.socket, *words: Any, **options: Any) -> http.client.HTTPResponse:
+        response = http.client.HTTPResponse(sock, *words, **options)
+        response.fp.close()
+        response.fp = io.BufferedReader(_Watched(sock, until))
+        return response
+
+    return made
 
 
 def _parts(url: str) -> Any:
@@ -207,7 +243,8 @@ def _parts(url: str) -> Any:
     except ValueError:
         is_good = False
     if not is_good or parts.query or parts.fragment or parts.username:
-        raise ConfigError("engines", f"url={url!r} is not like https://host/v1")
+        # Not quoted: somebody may have written a password or a key into it.
+        raise ConfigError("engines", "url= is not like https://host/v1 (no user, ? or # in it)")
     return parts
 
 

@@ -100,6 +100,8 @@ def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     at = 12
     while at + 8 <= len(content):
         name, size = struct.unpack_from("<4sI", content, at)
+        if name == b"data" and size == 0:
+            size = len(content) - at - 8
         yield name, content[at + 8 : at + 8 + size]
         at += 8 + size + size % 2
 

@@ -1,9 +1,10 @@
 """From the hidden states of a sound to tokens: which language, then word by word the likeliest.
 
-Greedy: the likeliest token each time, with no look ahead. It ends at the end token, or where that
-is probable after a sentence: Whisper, hearing less than the 30 s it was taught with, likes to say
-a text again instead of ending it. It also ends when it goes round in circles, or when more was
-said than can be said in the time. What the tokens are worth is judged by the caller (`guards.py`).
+Greedy: the likeliest token each time, with no look ahead. Whisper, hearing less than the 30 s it
+was taught with, likes to say a text again instead of ending it: so it also ends where the end was
+probable and what follows is a beginning that was there already, when it goes round in circles, or
+when more was said than can be said in the time. People repeat themselves, too: none of this counts
+before there is as much text as the sound should hold. What it is worth the caller judges.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 
 Cut = Literal["", "repetition_cut", "length_cut"]
 
-# After a full stop within a text the end is less probable than 0.03; at its end more than 0.1,
-# also where saying it again is more probable still (40 recordings looked at).
+# After a full stop within a text the end is mostly less probable than 0.03; at its end more than
+# 0.1, also where saying it again is more probable still (40 recordings looked at).
 LOG_END_AFTER_SENTENCE = log(0.08)
+# So many tokens make a beginning that can be known again.
+BEGINNING = 3
 
 
 class Opening(NamedTuple):
@@ -90,38 +93,71 @@ class Decoder:
         scores = opening.at_start
         return float(np.exp(scores[self._vocabulary.no_speech] - _log_sum(scores)))
 
-    def say(self, opening: Opening, limit: int, tell: Callable[[list[int]], None]) -> Said:
-        """Decode up to so many tokens; `tell` is called with all of them after each."""
+    def say(self, opening: Opening, room: guards.Room, tell: Callable[[list[int]], None]) -> Said:
+        """Decode as much as there is room for; `tell` is called with all tokens after each."""
         memory = opening.memory
         scores = opening.scores + self._mask_first
-        tokens: list[int] = []
-        logs = 0.0
+        text = _Text(self._vocabulary.sentence_ends)
+        tokens = text.tokens
         while True:
             token = int(scores.argmax())
             total = _log_sum(scores)
-            if token == self._vocabulary.end or self._may_end(tokens, scores, total):
-                # Of the end that was chosen, not of what would have gone on.
-                logs += float(scores[self._vocabulary.end]) - total
-                return Said(tokens, logs / (len(tokens) + 1), "")
-            logs += float(scores[token]) - total
-            tokens.append(token)
-            if once := guards.said_anew(tokens):
-                return Said(tokens[:once], logs / len(tokens), "")
-            repeated = guards.repeated(tokens)
-            if repeated or len(tokens) >= limit:
-                mean = logs / len(tokens)
-                del tokens[len(tokens) - repeated :]
-                return Said(tokens, mean, "repetition_cut" if repeated else "length_cut")
+            end = float(scores[self._vocabulary.end]) - total
+            if token == self._vocabulary.end:
+                return Said(tokens, (text.logs + end) / (len(tokens) + 1), "")
+            if end > LOG_END_AFTER_SENTENCE:
+                text.note_possible_end()
+            text.add(token, float(scores[token]) - total)
+            if len(tokens) >= room.enough and (said := text.cut_where_said_before()):
+                return said
+            if len(tokens) >= room.most:
+                return Said(tokens, text.mean_log, "length_cut")
             tell(tokens)
             scores, memory = self._network.step(memory, token)
             scores = scores + self._mask_later
 
-    def _may_end(self, tokens: list[int], scores: Samples, total: float) -> bool:
-        """Tell whether a sentence has ended here and, probably enough, the text with it."""
-        words = self._vocabulary
-        if not tokens or tokens[-1] not in words.sentence_ends:
-            return False
-        return float(scores[words.end]) - total > LOG_END_AFTER_SENTENCE
+
+class _Text:
+    """What was decoded so far, and where it might have ended."""
+
+    def __init__(self, sentence_ends: frozenset[int]) -> None:
+        self.tokens: list[int] = []
+        # Sum of the logarithms of their probabilities.
+        self.logs = 0.0
+        self._sentence_ends = sentence_ends
+        # How the sentences begin, and where the latest did.
+        self._beginnings: set[tuple[int, ...]] = set()
+        self._sentence_at = 0
+        # How many tokens there were where it might have ended, and their sum; 0: nowhere yet.
+        self._possible_end = 0
+        self._logs_there = 0.0
+
+    @property
+    def mean_log(self) -> float:
+        return self.logs / len(self.tokens)
+
+    def add(self, token: int, log_probability: float) -> None:
+        if self.tokens and self.tokens[-1] in self._sentence_ends:
+            self._sentence_at = len(self.tokens)
+        self.tokens.append(token)
+        self.logs += log_probability
+        if len(self.tokens) == self._sentence_at + BEGINNING + 1:
+            self._beginnings.add(tuple(self.tokens[self._sentence_at : -1]))
+
+    def note_possible_end(self) -> None:
+        if self.tokens and self.tokens[-1] in self._sentence_ends:
+            self._possible_end, self._logs_there = len(self.tokens), self.logs
+
+    def cut_where_said_before(self) -> Said | None:
+        """Return the text as it was before it began to repeat itself, or None."""
+        tokens, end = self.tokens, self._possible_end
+        if end and len(tokens) == end + BEGINNING and tuple(tokens[end:]) in self._beginnings:
+            return Said(tokens[:end], self._logs_there / end, "")
+        if once := guards.said_anew(tokens):
+            return Said(tokens[:once], self.mean_log, "")
+        if repeated := guards.repeated(tokens):
+            return Said(tokens[:-repeated], self.mean_log, "repetition_cut")
+        return None
 
 
 def _log_sum(scores: Samples) -> float:

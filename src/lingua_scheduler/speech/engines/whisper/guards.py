@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,11 @@ ANEW_AT_LEAST: Final = 3
 TOKENS_PER_S: Final = 14
 TOKENS_AT_LEAST: Final = 24
 TOKENS_AT_MOST: Final = 224
+# Most people say 3 to 5 tokens in a second. With fewer than this a text is not yet whole, so
+# what is said twice may have been said twice; with fewer than that something was left out.
+ENOUGH_PER_S: Final = 2.2
+TOO_FEW_PER_S: Final = 1.2
+TOO_FEW_FROM_S: Final = 4.0
 # Text that gets so much smaller when compressed says the same over and over.
 SQUEEZED: Final = 2.4
 SQUEEZED_FROM_BYTES: Final = 60
@@ -64,6 +69,10 @@ def repeated(tokens: Sequence[int]) -> int:
     for size in range(1, count // 2 + 1):
         rounds = _rounds(size)
         if size * rounds <= count and _is_circle(tokens[count - size * rounds :], size):
+            while size * (rounds + 1) <= count and _is_circle(
+                tokens[count - size * (rounds + 1) :], size
+            ):
+                rounds += 1
             return size * (rounds - 1)
     return 0
 
@@ -85,9 +94,22 @@ def _rounds(size: int) -> int:
     return MIDDLE_ROUNDS if size <= MIDDLE_CIRCLE else LONG_ROUNDS
 
 
-def budget(seconds: float) -> int:
-    """Return how many tokens a sound of this length can hold."""
-    return min(TOKENS_AT_MOST, TOKENS_AT_LEAST + int(seconds * TOKENS_PER_S))
+class Room(NamedTuple):
+    """How many tokens a sound can hold, and how many it should."""
+
+    most: int
+    enough: int
+
+
+def room(seconds: float) -> Room:
+    """Return the room for text in a sound of this length."""
+    most = min(TOKENS_AT_MOST, TOKENS_AT_LEAST + int(seconds * TOKENS_PER_S))
+    return Room(most, min(most, int(seconds * ENOUGH_PER_S)))
+
+
+def fell_short(count: int, seconds: float) -> bool:
+    """Tell whether so few tokens cannot be all that was said."""
+    return seconds >= TOO_FEW_FROM_S and count < seconds * TOO_FEW_PER_S
 
 
 def is_squeezable(text: str) -> bool:

@@ -54,6 +54,8 @@ FILES: Final = ("vocab.json", "added_tokens.json", "generation_config.json")
 # Whisper's names of what we call otherwise.
 RENAMED: Final = {"nb": "no", "jv": "jw", "iw": "he", "fil": "tl"}
 
+# How often a piece is halved in which something was left out.
+SPLITS_MAX: Final = 2
 # A sound shorter than this holds no word.
 SHORTEST_S: Final = 0.1
 # How much of the text before is told.
@@ -130,7 +132,9 @@ class Whisper:
             raise EngineError("MODEL_NOT_AVAILABLE", f"Whisper knows none of {', '.join(wanted)}")
         return known
 
-    def _hear(self, piece: Samples, transcript: _Transcript, watch: Watch) -> None:
+    def _hear(
+        self, piece: Samples, transcript: _Transcript, watch: Watch, splits: int = SPLITS_MAX
+    ) -> None:
         def tell(tokens: list[int]) -> None:
             watch.check()
             watch.partial(transcript.with_more(self._vocabulary.text(tokens)))
@@ -139,6 +143,11 @@ class Whisper:
         best = self._believed(piece, transcript, tell)
         transcript.note_languages(best)
         if _is_nothing(best, piece):
+            return
+        if splits and guards.fell_short(len(best.said.tokens), _seconds(piece)):
+            # It lost its way: in shorter pieces it finds it.
+            for part in windows.halves(piece):
+                self._hear(part, transcript, watch, splits - 1)
             return
         translation = ""
         if transcript.is_translated(self._about, best.opening.language):
@@ -164,7 +173,7 @@ class Whisper:
         guess = self._guess if self._guess in names else next(iter(names))
         opening = self._decoder.open(hidden, guess, before[-CONTEXT_TOKENS:])
         scores = self._decoder.languages(opening, names)
-        said_in = self._say(opening, scores, guards.budget(len(piece) / audio.HEARING_RATE), tell)
+        said_in = self._say(opening, scores, guards.room(_seconds(piece)), tell)
         scores = _weighed(scores, said_in)
         self._guess = max(said_in, key=scores.__getitem__)
         opening, said = said_in[self._guess]
@@ -172,7 +181,7 @@ class Whisper:
         return Attempt(opening, said, text, self._decoder.no_speech(opening), scores)
 
     def _say(
-        self, opening: Opening, scores: dict[str, float], limit: int, tell: Tell
+        self, opening: Opening, scores: dict[str, float], room: guards.Room, tell: Tell
     ) -> dict[str, tuple[Opening, Said]]:
         """Decode in the likeliest language; if that is in doubt, in the second as well."""
         first, *others = sorted(scores, key=scores.__getitem__, reverse=True)
@@ -180,13 +189,13 @@ class Whisper:
         said_in = {}
         for name in tried:
             turned = self._decoder.turn(opening, name, "transcribe")
-            said_in[name] = (turned, self._decoder.say(turned, limit, tell))
+            said_in[name] = (turned, self._decoder.say(turned, room, tell))
         return said_in
 
     def _translated(self, opening: Opening, piece: Samples, watch: Watch) -> str:
         turned = self._decoder.turn(opening, opening.language, "translate")
-        limit = guards.budget(len(piece) / audio.HEARING_RATE)
-        said = self._decoder.say(turned, limit, lambda _: watch.check())
+        room = guards.room(_seconds(piece))
+        said = self._decoder.say(turned, room, lambda _: watch.check())
         return guards.without_sounds(self._vocabulary.text(said.tokens))
 
 
@@ -201,6 +210,10 @@ def _weighed(
     if len(fits) == 1 or not fit:
         return scores
     return scores | {name: shared * one / fit for name, one in fits.items()}
+
+
+def _seconds(samples: Samples) -> float:
+    return len(samples) / audio.HEARING_RATE
 
 
 def _went_round(attempt: Attempt) -> bool:

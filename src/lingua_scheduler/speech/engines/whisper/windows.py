@@ -36,11 +36,18 @@ def pieces(samples: Samples) -> list[Samples]:
     return [*found, samples]
 
 
-def _quietest(samples: Samples) -> int:
+def halves(samples: Samples) -> tuple[Samples, Samples]:
+    """Return the sound in two, cut at the quietest place of its middle half."""
+    quarter = len(samples) // 4
+    end = _quietest(samples[: 3 * quarter], quarter / HEARING_RATE)
+    return samples[:end], samples[end:]
+
+
+def _quietest(samples: Samples, after_s: float = PIECE_AT_LEAST_S) -> int:
     levels = frame_levels_db(samples)
     width = QUIET_MS // FRAME_MS
     means = np.convolve(levels, np.full(width, 1 / width), mode="valid")
-    first = PIECE_AT_LEAST_S * 1000 // FRAME_MS
+    first = int(after_s * 1000) // FRAME_MS
     at = first + int(means[first:].argmin()) + width // 2
     return at * FRAME_MS * HEARING_RATE // 1000
 
