@@ -107,6 +107,10 @@ def test_bodies_that_are_no_forms_are_refused() -> None:
         (boundary, b"not a form", "invalid_multipart"),
         (boundary, b"--xyz\r\nContent-Disposition: form-data; name=model\r\n\r\nwhisper-1",
          "invalid_multipart"),
+        (boundary, b"--xyz\r\nno head at all\r\n\r\nx\r\n--xyz--\r\n", "invalid_multipart"),
+        (boundary, b"--xyz\r\nX: " + b"y" * 20_000 + b"\r\n\r\nx\r\n--xyz--\r\n",
+         "invalid_multipart"),
+        (boundary, b"--xyz\r\n\xff: \0\r\n\r\nx\r\n--xyz--\r\n", "invalid_multipart"),
         (boundary, b"--xyz--\r\n", "missing_required_parameter"),
         (boundary, b"", "invalid_multipart"),
     ]  # fmt: skip

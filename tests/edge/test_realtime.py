@@ -401,6 +401,26 @@ def test_a_fast_client_is_held_back_and_loses_nothing() -> None:
     play(scenario, jobs__in_flight_max=2, sessions__backlog_max=4)
 
 
+def test_much_audio_at_once_is_cut_where_speech_ends_and_held_back_in_its_middle() -> None:
+    words = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot")
+
+    async def scenario(stage: Stage) -> None:
+        async def slowly(job: Job) -> Result:
+            await asyncio.sleep(0.02)
+            return await understand(job)
+
+        async with node(stage, slowly, max_jobs=1), talk(stage) as client:
+            reading = asyncio.create_task(client.until_closed())
+            await client.say(spoken(*words, rate=RATE), chunk_ms=15_000)
+            await client.say(spoken(*words, rate=RATE), chunk_ms=4000)
+            await client.send("session.close")
+            await reading
+            assert client.text() == " ".join(f"{word} in en" for word in words * 2)
+            assert not client.all("error")
+
+    play(scenario, jobs__in_flight_max=1, sessions__backlog_max=4)
+
+
 # Who may come in
 
 

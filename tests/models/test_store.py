@@ -16,6 +16,7 @@ import pytest
 
 from lingua_scheduler.models import (
     ModelCorrupt,
+    ModelError,
     ModelNotInstalled,
     ModelUnknown,
     ModelUnsupported,
@@ -404,3 +405,9 @@ def test_a_model_that_is_a_link_to_another_disk_is_removed_as_a_link(
     assert not store.has("one")
     assert elsewhere.is_dir()
     assert left_over(store) == []
+
+
+def test_a_home_that_nobody_knows_is_told_with_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINGUA_MODELS", "~nobody-of-that-name/models")
+    with pytest.raises(ModelError, match="set LINGUA_MODELS"):
+        default_root()

@@ -62,6 +62,9 @@ STEP_MS = 200
 DELTA_BYTES = 2 * e.RATE
 # Shorter speech is resampled at once: a thread would cost more.
 AT_ONCE_BYTES = 8 * 1024
+# Appended audio is heard in such pieces, however much of it comes at once: where speech ends is
+# looked for between them.
+HEARD_BYTES = 2 * e.RATE // 10
 # What waits to be told to a client that reads slowly.
 UNTOLD_MAX = 256
 # Unsent bytes above which speech waits, and how often it is looked at.
@@ -382,7 +385,7 @@ class Opening(Waiting):
         talking = socket.wire.receiver = Talking(socket, session)
         if unserved:
             tell_unserved(socket)
-        session.audio(first, seq=None, is_final=False)
+        talking.hear(first)
         self.go_on()
         if socket.wire.receiver is talking:
             talking.go_on()
@@ -415,10 +418,12 @@ class Talking(Ready):
         self._session = session
         # Events that were read after the session had enough; not many, as reading stops then.
         self._held: deque[bytes] = deque()
+        # What is left of audio in the middle of which it had enough.
+        self._unheard = b""
 
     def text(self, data: bytes) -> None:
         """Take an event, or hold it until there is room."""
-        if self._held or self._session.admission.paused:
+        if self._held or self._unheard or self._session.admission.paused:
             self._held.append(data)
         else:
             super().text(data)
@@ -426,7 +431,8 @@ class Talking(Ready):
     def go_on(self) -> None:
         """Take what was held, as far as there is room, then read on."""
         admission, wire = self._session.admission, self._socket.wire
-        while self._held and not admission.paused:
+        self.hear(self._unheard)
+        while self._held and not self._unheard and not admission.paused:
             data = self._held.popleft()
             if wire.receiver is self:
                 super().text(data)
@@ -437,8 +443,17 @@ class Talking(Ready):
 
     def _append(self, event: e.Append) -> None:
         check_audio(event.audio)
-        if event.audio:
-            self._session.audio(event.audio, seq=None, is_final=False)
+        self.hear(event.audio)
+
+    def hear(self, audio: bytes) -> None:
+        """Take audio piece by piece, as far as there is room."""
+        session, at = self._session, 0
+        # A stopping instance refuses all of it, which is told once.
+        size = len(audio) if self._socket.instance.draining else HEARD_BYTES
+        while at < len(audio) and not session.admission.paused:
+            session.audio(audio[at : at + size], seq=None, is_final=False)
+            at += size
+        self._unheard = audio[at:]
 
     def _update(self, event: e.Update) -> None:
         socket, before = self._socket, self._socket.state

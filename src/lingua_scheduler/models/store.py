@@ -27,6 +27,7 @@ from lingua_scheduler.models.archives import Unpacker, kind_of, remove_tree
 from lingua_scheduler.models.catalogue import Catalogue, Download, Model, load_catalogue
 from lingua_scheduler.models.errors import (
     ModelCorrupt,
+    ModelError,
     ModelNotInstalled,
     NoSpace,
     StoreUnwritable,
@@ -89,9 +90,17 @@ class Entry(NamedTuple):
 def default_root() -> Path:
     """Return `$LINGUA_MODELS`, else the user's data directory for models."""
     if chosen := os.environ.get("LINGUA_MODELS"):
-        return Path(chosen).expanduser()
+        return _expanded(chosen)
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "lingua" / "models"
+    return _expanded(data) / "lingua" / "models"
+
+
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        # A container's user may have neither HOME nor a line in /etc/passwd.
+        raise ModelError(f"{path}: no such home directory; set LINGUA_MODELS to a path") from error
 
 
 def default_store() -> Store:

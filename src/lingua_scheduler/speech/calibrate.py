@@ -14,7 +14,7 @@ import platform
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -57,7 +57,7 @@ class Round(msgspec.Struct, frozen=True, array_like=True):
 class Calibration(msgspec.Struct, frozen=True):
     """What was measured, and what follows from it."""
 
-    slots: int
+    slots: Annotated[int, msgspec.Meta(ge=1, le=CONCURRENCY_MAX)]
     rounds: tuple[Round, ...]
     audio_s: float
     # It was measured at an earlier start.
@@ -201,5 +201,5 @@ def _read(folder: Path) -> dict[str, Calibration]:
     try:
         raw = (folder / FILE).read_bytes()
         return msgspec.json.decode(raw, type=dict[str, Calibration])
-    except (OSError, msgspec.DecodeError):
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError):
         return {}

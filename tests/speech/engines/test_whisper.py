@@ -184,18 +184,22 @@ def text_of(*sentences: list[int]) -> decoding._Text:
 
 def test_a_text_ends_where_it_might_and_a_known_beginning_follows() -> None:
     text = text_of([1, 2, 3, 4, STOP], [1, 2, 3])
-    said = text.cut_where_said_before()
+    said = text.cut_where_said_before(4)
     assert said is not None
     assert (said.tokens, said.cut) == ([1, 2, 3, 4, STOP], "")
 
 
 def test_a_new_sentence_after_a_possible_end_goes_on() -> None:
-    assert text_of([1, 2, 3, 4, STOP], [5, 2, 3]).cut_where_said_before() is None
-    assert text_of([1, 2, 3, 4, STOP], [5, 6, 7, STOP], [8, 9, 10]).cut_where_said_before() is None
+    assert text_of([1, 2, 3, 4, STOP], [5, 2, 3]).cut_where_said_before(4) is None
+    assert text_of([1, 2, 3, 4, STOP], [5, 6, 7, STOP], [8, 9, 10]).cut_where_said_before(4) is None
+
+
+def test_before_there_is_enough_text_a_known_beginning_may_be_meant() -> None:
+    assert text_of([1, 2, 3, 4, STOP], [1, 2, 3]).cut_where_said_before(6) is None
 
 
 def test_the_beginning_of_any_sentence_before_is_known_again() -> None:
-    said = text_of([1, 2, 3, 4, STOP], [5, 6, 7, 8, STOP], [5, 6, 7]).cut_where_said_before()
+    said = text_of([1, 2, 3, 4, STOP], [5, 6, 7, 8, STOP], [5, 6, 7]).cut_where_said_before(4)
     assert said is not None
     assert said.tokens == [1, 2, 3, 4, STOP, 5, 6, 7, 8, STOP]
 

@@ -338,7 +338,7 @@ def test_many_calls_cancelled_at_random_lose_no_other_call_and_no_worker() -> No
             files = open_files()
             for cycle in range(500):
                 words = [f"{cycle}-{at}" for at in range(chance.randint(1, 6))]
-                calls = {word: asyncio.create_task(say(crew, word)) for word in words}
+                calls = {word: asyncio.create_task(say(crew, f"say {word}")) for word in words}
                 for call in calls.values():
                     if chance.random() < 0.6:
                         await asyncio.sleep(chance.choice((0, 0, 0.0002, 0.0006)))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import BadHttpMessage
 
 from lingua_scheduler.edge.openai.trouble import ApiError, invalid
 from lingua_scheduler.errors import InvalidLanguage
@@ -29,6 +30,8 @@ FIELDS_MAX = 64
 READ_BYTES = 64 * 1024
 # What is gathered before a thread writes it to disk.
 WRITE_BYTES = 1 << 20
+# What aiohttp raises on a body that is not what its head says, and on the heads of its parts.
+MALFORMED = (ValueError, AssertionError, RuntimeError, web.RequestPayloadError, BadHttpMessage)
 # How long a client may send nothing, and the least it may send in the long run.
 SILENCE_S = 30.0
 BYTES_PER_S_MIN = 16 * 1024
@@ -162,8 +165,7 @@ async def _read(request: web.Request, path: Path, bytes_max: int) -> Upload:
                 size = await _store(part, path, bytes_max)
             else:
                 fields.setdefault(part.name or "", []).append(await _text(part))
-    except (ValueError, AssertionError, RuntimeError, web.RequestPayloadError) as problem:
-        # What aiohttp raises on a body that is not what its head says.
+    except MALFORMED as problem:
         raise invalid(None, "the body is no valid multipart form", "invalid_multipart") from problem
     except OSError as gone:
         raise ApiError(400, "client_gone", "the connection was lost") from gone

@@ -108,7 +108,7 @@ class Decoder:
             if end > LOG_END_AFTER_SENTENCE:
                 text.note_possible_end()
             text.add(token, float(scores[token]) - total)
-            if len(tokens) >= room.enough and (said := text.cut_where_said_before()):
+            if len(tokens) >= room.enough and (said := text.cut_where_said_before(room.enough)):
                 return said
             if len(tokens) >= room.most:
                 return Said(tokens, text.mean_log, "length_cut")
@@ -148,10 +148,11 @@ class _Text:
         if self.tokens and self.tokens[-1] in self._sentence_ends:
             self._possible_end, self._logs_there = len(self.tokens), self.logs
 
-    def cut_where_said_before(self) -> Said | None:
+    def cut_where_said_before(self, enough: int) -> Said | None:
         """Return the text as it was before it began to repeat itself, or None."""
-        tokens, end = self.tokens, self._possible_end
-        if end and len(tokens) == end + BEGINNING and tuple(tokens[end:]) in self._beginnings:
+        tokens, end = self.tokens, max(self._possible_end, 1)
+        is_anew = len(tokens) == end + BEGINNING and tuple(tokens[end:]) in self._beginnings
+        if is_anew and end >= enough:
             return Said(tokens[:end], self._logs_there / end, "")
         if once := guards.said_anew(tokens):
             return Said(tokens[:once], self.mean_log, "")

@@ -28,7 +28,7 @@ TOKENS_AT_LEAST: Final = 24
 TOKENS_AT_MOST: Final = 224
 # Most people say 3 to 5 tokens in a second. With fewer than this a text is not yet whole, so
 # what is said twice may have been said twice; with fewer than that something was left out.
-ENOUGH_PER_S: Final = 2.2
+ENOUGH_PER_S: Final = 2.6
 TOO_FEW_PER_S: Final = 1.2
 TOO_FEW_FROM_S: Final = 4.0
 # Text that gets so much smaller when compressed says the same over and over.
