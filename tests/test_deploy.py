@@ -19,8 +19,10 @@ from typing import Any
 
 import pytest
 
-from lingua_scheduler.cli.main import main
+from lingua_scheduler.cli.main import build_parser, main
 from lingua_scheduler.config import Settings, check_settings, load_settings
+from lingua_scheduler.node import Node
+from lingua_scheduler.node.sdk import LAST_ACKS_S
 from lingua_scheduler.state.acl import acl_rules
 from lingua_scheduler.state.link import LinkOptions
 from lingua_scheduler.state.single import SingleConnection
@@ -181,6 +183,18 @@ def test_the_unit_gives_up_on_settings_that_cannot_be_used(
     file.write_text("cells = 0")
     words[words.index("--config") + 1] = str(file)
     assert str(main(words)) == unit["Service"]["RestartPreventExitStatus"]
+
+
+def test_the_unit_of_a_speech_node_lets_its_workers_live_until_it_is_drained() -> None:
+    unit = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes="#")
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string((DEPLOY / "lingua-node.service").read_text(encoding="utf-8"))
+    service = unit["Service"]
+    assert (service["KillMode"], service["OOMPolicy"]) == ("mixed", "continue")
+    assert float(service["TimeoutStopSec"]) > Node().drain_s + LAST_ACKS_S
+    _, *words = shlex.split(service["ExecStart"].replace("$SPEECH_NODE_OPTIONS", ""))
+    parsed = build_parser(("node",)).parse_args(words)
+    assert (parsed.engines, parsed.install) == (["default"], True)
 
 
 def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_its_metrics_are_shown_over_http() -> None:
         for line in (
             'lingua_node_jobs_total{outcome="done"} 1',
             'lingua_node_jobs_total{outcome="UNSUPPORTED_FEATURE"} 1',
-            'lingua_node_stage_seconds_count{stage="vad"} 1',
+            'lingua_node_engine_seconds_count{role="vad"} 1',
             'lingua_node_ready{stage="nmt"} 1',
             'lingua_node_worker_restarts_total{stage="asr"} 0',
             'lingua_node_queue{stage="tts"} 0',

@@ -109,8 +109,9 @@ def test_what_is_kept_is_bounded_and_damage_is_only_measured_again(tmp_path: Pat
         calibrate.keep(tmp_path, str(number), Calibration(number + 1, (), 1.0))
     assert calibrate.kept(tmp_path, "0") is None
     assert calibrate.kept(tmp_path, str(calibrate.KEPT_MAX + 4)) is not None
-    (tmp_path / calibrate.FILE).write_text("{")
-    assert calibrate.kept(tmp_path, "3") is None
+    for damage in (b"{", b'{"\xff":1}', b'{"3":{"slots":0,"rounds":[],"audio_s":1}}'):
+        (tmp_path / calibrate.FILE).write_bytes(damage)
+        assert calibrate.kept(tmp_path, "3") is None
     calibrate.keep(tmp_path, "3", Calibration(2, (), 1.0))
     assert calibrate.kept(tmp_path, "3") is not None
     nowhere = tmp_path / calibrate.FILE / "no-folder"

@@ -44,7 +44,7 @@ def test_a_job_is_heard_translated_and_spoken_with_the_time_of_each_stage() -> N
             assert timings["total_ms"] >= timings["asr_ms"] + timings["nmt_ms"]
             meters = node.meters
             assert meters.jobs.labels("done").value == 1
-            assert meters.stage_seconds.labels("asr").count == 1
+            assert meters.engine_seconds.labels("asr").count == 1
 
     run(scenario())
 
@@ -119,6 +119,19 @@ def test_two_ways_go_into_whichever_language_was_not_spoken() -> None:
                 assert result.text_translated == f"{language} in {other}: words"
                 assert result.extra is not None
                 assert result.extra.language_probabilities == {language: 0.9}
+
+    run(scenario())
+
+
+def test_languages_of_a_country_are_known_again_as_who_hears_them_names_them() -> None:
+    async def scenario() -> None:
+        async with assembled() as node:
+            both = {"src_lang": "auto", "mode": "two_way_auto", "lang_a": "en-us", "lang_b": "es"}
+            result = await done(node, Desk().job("<en>words", **both))
+            assert result.text_translated == "en in es: words"
+            listed = {"src_lang": "auto", "auto_langs": ("en-gb", "es-mx")}
+            result = await done(node, Desk().job("<es>palabras", tgt_lang="en-us", **listed))
+            assert result.text_translated == "es in en: palabras"
 
     run(scenario())
 

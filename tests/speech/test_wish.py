@@ -31,6 +31,7 @@ def test_two_ways_may_be_either_and_go_into_the_other() -> None:
     wish = wish_of(job, CAN)
     assert (wish.language, wish.allowed) == ("", ("en-us", "es"))
     assert (wish.target_of("en"), wish.target_of("es")) == ("es", "en-us")
+    assert [wish.allows(code) for code in ("en", "en-us", "es-mx", "fr")] == [True] * 3 + [False]
 
 
 def test_an_unknown_language_is_looked_for_among_those_that_help() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from time import monotonic
@@ -25,6 +26,8 @@ from lingua_scheduler.node.simulate import Simulation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# Where a token is not seen in the list of processes.
+TOKEN_VARIABLE = "LINGUA_NODE_TOKEN"  # noqa: S105 a name, not a secret
 COUNT_MAX = 1000
 MAX_JOBS = 4
 NO_ENGINES = (
@@ -62,7 +65,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help=f"at a time (default: measured at the start; simulated: {MAX_JOBS})")  # fmt: skip
     add("--count", type=whole(1, COUNT_MAX), default=1, metavar="N",
         help="so many nodes in this process, their ids numbered (default: 1)")  # fmt: skip
-    add("--token", metavar="T", help="node token, if the scheduler wants one")
+    add("--token", metavar="T", default=os.environ.get(TOKEN_VARIABLE) or None,
+        help=f"node token, if the scheduler wants one (default: ${TOKEN_VARIABLE})")  # fmt: skip
     add("--json-wire", action="store_true", help="JSON instead of MessagePack")
     add("--old-protocol", action="store_true", help="behave as nodes of the older protocol")
     node_engines.add_options(parser)

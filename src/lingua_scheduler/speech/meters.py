@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "lingua_node_"
 SERVICES: Final = ("asr", "nmt", "tts")
-ROLES: Final = ("vad", "asr", "mt", "tts")
+ROLES: Final = ("vad", "asr", "lid", "mt", "tts")
 OUTCOMES: Final = ("done", "silent", "cancelled")
 KNOWN_CODES: Final = frozenset(ErrorCode)
 
@@ -36,8 +36,8 @@ class Meters:
         self.jobs_running = add.gauge("jobs_running", "Jobs being worked on.")
         self.slots = add.gauge("slots", "Jobs this node takes at a time.")
         self.job_seconds = add.histogram("job_seconds", "From a job's arrival to its result.")
-        self.stage_seconds = add.histograms(
-            "stage_seconds", "How long a stage took, waiting included.", {"stage": ROLES}
+        self.engine_seconds = add.histograms(
+            "engine_seconds", "How long an engine took, waiting included.", {"role": ROLES}
         )
         self.second_tries = add.counters(
             "second_tries_total", "Work done again because its worker was lost.",

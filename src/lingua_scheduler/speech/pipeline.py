@@ -214,7 +214,7 @@ class Pipeline:
         """Return what was heard with its language, from its words if the recogniser cannot tell."""
         if wish.language:
             return heard if heard.language else _in_language(heard, wish.language)
-        if heard.language and closest(wish.allowed, heard.language):
+        if heard.language and wish.allows(heard.language):
             return heard
         for engine in self._can.engines("lid"):
             scores: dict[str, float] = await self._of["asr"].call(

@@ -76,7 +76,7 @@ class Stage:
         except EngineError as error:
             raise self._failure(engine, error) from error
         finally:
-            self._meters.stage_seconds.labels(engine.role).observe(monotonic() - began)
+            self._meters.engine_seconds.labels(engine.role).observe(monotonic() - began)
 
     async def _ask(
         self, engine: Engine, args: tuple[Any, ...], within_s: float,

@@ -33,6 +33,10 @@ class Wish(NamedTuple):
         """Return the languages that may be spoken; none means any."""
         return (self.language,) if self.language else self.allowed
 
+    def allows(self, spoken: str) -> bool:
+        """Tell whether a language is one that may be spoken; who hears `en` does not say `en-us`."""
+        return not self.may_be or base_of(spoken) in map(base_of, self.may_be)
+
     def target_of(self, spoken: str) -> str:
         """Return what speech in a language is wanted in."""
         if self.two_way is None:

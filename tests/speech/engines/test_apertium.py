@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from lingua_scheduler.errors import ConfigError
 from lingua_scheduler.models import default_store
 from lingua_scheduler.speech.engine import EngineError, ModelMissing, Stopped, Unwatched
-from lingua_scheduler.speech.engines.apertium import Apertium, make
-from lingua_scheduler.speech.engines.apertium.pipeline import Pipeline, PipelineLost
+from lingua_scheduler.speech.engines.apertium import KNOWN, Apertium, make
+from lingua_scheduler.speech.engines.apertium.pipeline import CLOSE_S, Pipeline, PipelineLost
 from lingua_scheduler.speech.prompts import parallel_prompts
 from lingua_scheduler.speech.scores import chrf
+from lingua_scheduler.speech.stages import translating_s
 from speech.engines.watches import WantedFor
 
 pytestmark = pytest.mark.speech
@@ -156,6 +157,12 @@ def test_a_hung_program_is_replaced(apertium: Apertium) -> None:
         os.kill(pid, signal.SIGSTOP)
     assert apertium.translate("The house", "en", "es", WATCH) == "La casa"
     _eventually(lambda: all(_is_gone(pid) or pid in apertium.pids for pid in victims))
+
+
+def test_a_second_try_fits_into_the_time_that_the_node_gives_a_translation() -> None:
+    # The programs that hang are ended, others are started, and these answer.
+    started_anew_s = CLOSE_S + 0.5
+    assert float(KNOWN["timeout_s"]) + started_anew_s < translating_s("The house")
 
 
 def test_nobody_waits_for_what_nobody_wants(apertium: Apertium) -> None:

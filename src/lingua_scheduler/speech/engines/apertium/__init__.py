@@ -29,7 +29,7 @@ from lingua_scheduler.speech.plugins import take
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KNOWN: Final[Mapping[str, str]] = {"pairs": "", "dir": "", "timeout_s": "5", "rules": "yes"}
+KNOWN: Final[Mapping[str, str]] = {"pairs": "", "dir": "", "timeout_s": "3", "rules": "yes"}
 MODELS: Final = (
     "apertium", "apertium-eng-spa", "apertium-fra-spa", "apertium-spa-ita", "apertium-spa-por",
     "apertium-eng-cat",

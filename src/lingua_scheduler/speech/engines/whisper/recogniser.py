@@ -1,6 +1,6 @@
 """The recogniser: a sound in pieces, each heard, decoded and doubted; then joined.
 
-sound ──► pieces ──► encoder ──► language? ──► tokens ──► a circle? again, in the full window
+sound ──► pieces ──► encoder ──► language? ──► tokens ──► a circle? again, in a wider window
                                                     └───► noise? an echo? ──► text
 """
 
