@@ -86,7 +86,9 @@ def test_the_quicker_decoder_says_what_the_original_says(store: Store) -> None:
         found.append(network.run(["logits"], fed)[0][0])
     original, quicker = found
     assert (original.argmax(axis=1) == quicker.argmax(axis=1)).all()
-    assert np.abs(original - quicker).max() < 0.5 < np.abs(original).max()
+    # Bytes are coarser than floats; by a hundredth of what the scores differ among themselves.
+    assert np.corrcoef(original.ravel(), quicker.ravel())[0, 1] > 0.999
+    assert np.abs(original - quicker).mean() < original.std() / 20
 
 
 @pytest.mark.parametrize("tables", [0, 2])

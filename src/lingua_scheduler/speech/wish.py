@@ -34,7 +34,7 @@ class Wish(NamedTuple):
         return (self.language,) if self.language else self.allowed
 
     def allows(self, spoken: str) -> bool:
-        """Tell whether a language is one that may be spoken; who hears `en` does not say `en-us`."""
+        """Tell whether it may be this language; who hears `en-us` may call it `en`."""
         return not self.may_be or base_of(spoken) in map(base_of, self.may_be)
 
     def target_of(self, spoken: str) -> str:
