@@ -75,3 +75,7 @@ def test_of_a_sessions_context_only_what_was_said_is_taken() -> None:
     groups.result("good bye", "", 1)
     assert said_before(groups.context_text()) == "hello there\ngood bye"
     assert said_before(None) == ""
+
+
+def test_a_hint_that_a_client_gave_is_context_as_it_is() -> None:
+    assert said_before("Names: Ana,\nBenito") == "Names: Ana,\nBenito"

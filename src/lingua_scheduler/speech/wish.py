@@ -84,6 +84,10 @@ def not_served(source: str, target: str) -> JobFailed:
 
 
 def said_before(context: str | None) -> str:
-    """Return what was said before from a session's context, which also has what was answered."""
+    """Return what was said before from a session's context, which also has what was answered.
+
+    A context without such lines is a hint that a client gave, and is taken as it is.
+    """
     lines = (context or "").splitlines()
-    return "\n".join(line[len(SAID) :] for line in lines if line.startswith(SAID))
+    said = [line[len(SAID) :] for line in lines if line.startswith(SAID)]
+    return "\n".join(said or lines)

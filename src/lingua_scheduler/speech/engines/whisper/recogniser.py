@@ -160,9 +160,9 @@ class Whisper:
         if transcript.before and guards.is_echo(attempt.text, transcript.before):
             transcript.before = ""
             attempt = self._attempt(piece, transcript, tell, self._manner.window)
-        if self._manner.window == "short" and _went_round(attempt):
-            return self._attempt(piece, transcript, tell, "wide")
-        return attempt
+        if self._manner.window == "full" or not _went_round(attempt) or _is_nothing(attempt, piece):
+            return attempt
+        return self._attempt(piece, transcript, tell, "wide")
 
     def _attempt(
         self, piece: Samples, transcript: _Transcript, tell: Tell, window: windows.Window
