@@ -71,6 +71,8 @@ def test_it_says_what_it_can_do(apertium: Apertium) -> None:
         ("Where is the nearest pharmacy?", "¿Dónde está la farmacia más cercana?"),
         ("How much does this ticket cost?", "¿Cuánto cuesta este boleto?"),
         ("Good morning, how are you today?", "Buenos días, ¿cómo está hoy?"),
+        ("There is no problem.", "No hay problema."),
+        ("You must not take this medicine.", "Usted no debe tomar esta medicina."),
     ],
 )
 def test_english_becomes_spanish(apertium: Apertium, said: str, translated: str) -> None:
@@ -87,6 +89,9 @@ def test_english_becomes_spanish(apertium: Apertium, said: str, translated: str)
         ("Me gusta mucho esta ciudad.", "I like this city a lot."),
         ("Me duele la cabeza.", "My head hurts."),
         ("Usted tiene un mensaje nuevo.", "You have a new message."),
+        ("En este momento nadie es libre.", "At the moment nobody is free."),
+        ("No hay nadie en casa.", "There is nobody at home."),
+        ("Nunca he estado en Francia.", "I have never been in France."),
     ],
 )
 def test_spanish_becomes_english(apertium: Apertium, said: str, translated: str) -> None:

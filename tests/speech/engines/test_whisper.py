@@ -204,6 +204,21 @@ def test_the_beginning_of_any_sentence_before_is_known_again() -> None:
     assert said.tokens == [1, 2, 3, 4, STOP, 5, 6, 7, 8, STOP]
 
 
+def test_a_sentence_that_is_no_more_than_its_beginning_is_known_again() -> None:
+    said = text_of([1, 2, 3, 4, STOP], [5, 6, STOP], [5, 6, STOP]).cut_where_said_before(4)
+    assert said is not None
+    assert said.tokens == [1, 2, 3, 4, STOP, 5, 6, STOP]
+
+
+def test_pauses_are_no_time_in_which_somebody_speaks() -> None:
+    sound = np.full(16_000 * 6, 0.3, np.float32)
+    assert windows.spoken_s(sound) == 6
+    sound[16_000 * 1 : 16_000 * 3] = 0.001
+    sound[16_000 * 4 : 16_000 * 4 + 3200] = 0.0
+    assert windows.spoken_s(sound) == 4
+    assert windows.spoken_s(np.zeros(1600, np.float32)) == 0.1
+
+
 def test_a_sound_is_halved_at_the_quietest_place_of_its_middle() -> None:
     loud = np.full(16_000 * 8, 0.3, np.float32)
     loud[16_000 * 3 : 16_000 * 3 + 6400] = 0.0

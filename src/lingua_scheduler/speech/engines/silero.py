@@ -81,14 +81,16 @@ class Silero:
         """Let go of nothing: the model goes with the process."""
 
     def spans(self, sound: Sound, watch: Watch) -> tuple[Span, ...]:
-        """Tell where there is speech; only the beginning, if `enough_ms` is set."""
+        """Tell where there is speech; after `enough_ms` of it, if set, the rest is taken for it."""
         length_ms = int(sound.duration_ms)
         finder = _Finder(self._rules)
         for chances in self._network.chances(hearing(sound)):
             watch.check()
             finder.look(chances)
             if finder.has_enough:
-                break
+                *before, last = finder.spans(length_ms)
+                # What was not looked at may be speech as well: nobody must cut it off.
+                return (*before, Span(last.start_ms, length_ms))
         return finder.spans(length_ms)
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from lingua_scheduler.speech.engines.apertium import edits, english
 from lingua_scheduler.speech.engines.apertium.edits import Edits, Units
 from lingua_scheduler.speech.engines.apertium.lexicon import lexicon
+from lingua_scheduler.speech.engines.apertium.negation import kept_in_spanish
 from lingua_scheduler.speech.engines.apertium.spanish_rules import (
     Person,
     before_infinitives,
@@ -127,9 +128,11 @@ class EnglishSpanish(Edits):
         # Whether the sentence began with a capital, and whether it is a statement about you.
         self._starts_large = True
         self._says_you = False
+        self._source = ""
 
     def before(self, text: str) -> str:
         """Write English as the analyser expects it."""
+        self._source = text
         self._starts_large = not text[:1].islower()
         text = text.replace("’", "'")  # noqa: RUF001
         text = re.sub(r"\bi\b(?!\.)", "I", text)
@@ -190,7 +193,7 @@ class EnglishSpanish(Edits):
         text = edits.tidy(self.put_phrases(text))
         for pattern, said in _after():
             text = pattern.sub(said, text)
-        text = with_opening_marks(text)
+        text = with_opening_marks(kept_in_spanish(self._source, text))
         return edits.capitalised(text) if self._starts_large else text
 
 

@@ -21,6 +21,7 @@ from lingua_scheduler.speech.engines.apertium.english_questions import (
     questions,
 )
 from lingua_scheduler.speech.engines.apertium.lexicon import lexicon
+from lingua_scheduler.speech.engines.apertium.negation import kept_in_english
 from lingua_scheduler.speech.engines.apertium.stream import Piece
 from lingua_scheduler.speech.engines.apertium.units import (
     CLAUSE_ENDS,
@@ -70,9 +71,11 @@ class SpanishEnglish(Edits):
         self._starts_large = True
         # Who does what `lo que` tells, in order; English must name them.
         self._tellers: list[str] = []
+        self._source = ""
 
     def before(self, text: str) -> str:
         """Write Spanish as the analyser expects it."""
+        self._source = text
         self._starts_large = not text[:1].islower()
         for pattern, plain in edits.patterns("before-es-en.tsv"):
             text = pattern.sub(plain, text)
@@ -105,6 +108,7 @@ class SpanishEnglish(Edits):
     def after(self, text: str) -> str:
         """Put marks and capitals right."""
         text = edits.tidy(self.put_phrases(text).replace("¿", "").replace("¡", ""))
+        text = kept_in_english(self._source, text)
         for pattern, said in edits.patterns("after-es-en.tsv"):
             text = pattern.sub(said, text)
         return edits.capitalised(text) if self._starts_large else text

@@ -28,6 +28,7 @@ Cut = Literal["", "repetition_cut", "length_cut"]
 # After a full stop within a text the end is mostly less probable than 0.03; at its end more than
 # 0.1, also where saying it again is more probable still (40 recordings looked at).
 LOG_END_AFTER_SENTENCE = log(0.08)
+LOG_END_ANYWHERE = log(0.25)
 # So many tokens make a beginning that can be known again.
 BEGINNING = 3
 
@@ -105,7 +106,7 @@ class Decoder:
             end = float(scores[self._vocabulary.end]) - total
             if token == self._vocabulary.end:
                 return Said(tokens, (text.logs + end) / (len(tokens) + 1), "")
-            if end > LOG_END_AFTER_SENTENCE:
+            if end > (LOG_END_AFTER_SENTENCE if text.is_after_sentence else LOG_END_ANYWHERE):
                 text.note_possible_end()
             text.add(token, float(scores[token]) - total)
             if len(tokens) >= room.enough and (said := text.cut_where_said_before(room.enough)):
@@ -136,17 +137,21 @@ class _Text:
     def mean_log(self) -> float:
         return self.logs / len(self.tokens)
 
+    @property
+    def is_after_sentence(self) -> bool:
+        return bool(self.tokens) and self.tokens[-1] in self._sentence_ends
+
     def add(self, token: int, log_probability: float) -> None:
-        if self.tokens and self.tokens[-1] in self._sentence_ends:
+        # Known from here on, so that none is taken for a repeat of itself.
+        if len(self.tokens) == self._sentence_at + BEGINNING:
+            self._beginnings.add(tuple(self.tokens[self._sentence_at :]))
+        if self.is_after_sentence:
             self._sentence_at = len(self.tokens)
         self.tokens.append(token)
         self.logs += log_probability
-        if len(self.tokens) == self._sentence_at + BEGINNING + 1:
-            self._beginnings.add(tuple(self.tokens[self._sentence_at : -1]))
 
     def note_possible_end(self) -> None:
-        if self.tokens and self.tokens[-1] in self._sentence_ends:
-            self._possible_end, self._logs_there = len(self.tokens), self.logs
+        self._possible_end, self._logs_there = len(self.tokens), self.logs
 
     def cut_where_said_before(self, enough: int) -> Said | None:
         """Return the text as it was before it began to repeat itself, or None."""

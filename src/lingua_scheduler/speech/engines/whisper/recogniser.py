@@ -144,7 +144,7 @@ class Whisper:
         transcript.note_languages(best)
         if _is_nothing(best, piece):
             return
-        if splits and guards.fell_short(len(best.said.tokens), _seconds(piece)):
+        if splits and guards.fell_short(len(best.said.tokens), windows.spoken_s(piece)):
             # It lost its way: in shorter pieces it finds it.
             for part in windows.halves(piece):
                 self._hear(part, transcript, watch, splits - 1)
@@ -173,7 +173,7 @@ class Whisper:
         guess = self._guess if self._guess in names else next(iter(names))
         opening = self._decoder.open(hidden, guess, before[-CONTEXT_TOKENS:])
         scores = self._decoder.languages(opening, names)
-        said_in = self._say(opening, scores, guards.room(_seconds(piece)), tell)
+        said_in = self._say(opening, scores, guards.room(windows.spoken_s(piece)), tell)
         scores = _weighed(scores, said_in)
         self._guess = max(said_in, key=scores.__getitem__)
         opening, said = said_in[self._guess]
@@ -194,7 +194,7 @@ class Whisper:
 
     def _translated(self, opening: Opening, piece: Samples, watch: Watch) -> str:
         turned = self._decoder.turn(opening, opening.language, "translate")
-        room = guards.room(_seconds(piece))
+        room = guards.room(windows.spoken_s(piece))
         said = self._decoder.say(turned, room, lambda _: watch.check())
         return guards.without_sounds(self._vocabulary.text(said.tokens))
 
@@ -210,10 +210,6 @@ def _weighed(
     if len(fits) == 1 or not fit:
         return scores
     return scores | {name: shared * one / fit for name, one in fits.items()}
-
-
-def _seconds(samples: Samples) -> float:
-    return len(samples) / audio.HEARING_RATE
 
 
 def _went_round(attempt: Attempt) -> bool:

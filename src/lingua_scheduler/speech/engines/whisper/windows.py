@@ -19,6 +19,9 @@ PIECE_S: Final = 28
 PIECE_AT_LEAST_S: Final = 14
 # Quiet means: on average over this time.
 QUIET_MS: Final = 200
+# So far below the loudest for so long is a pause: nobody speaks in it.
+PAUSE_DB: Final = 35.0
+PAUSE_MS: Final = 400
 # Whisper ends well only if it hears that the speech has ended: so much silence after it, and so
 # much in all. `wide` is for what went wrong in `short`.
 WINDOWS: Final = {"short": (1.0, 3.0), "wide": (4.0, 10.0), "full": (0.0, 30.0)}
@@ -50,6 +53,15 @@ def _quietest(samples: Samples, after_s: float = PIECE_AT_LEAST_S) -> int:
     first = int(after_s * 1000) // FRAME_MS
     at = first + int(means[first:].argmin()) + width // 2
     return at * FRAME_MS * HEARING_RATE // 1000
+
+
+def spoken_s(samples: Samples) -> float:
+    """Return how long somebody speaks in a sound: its length without the pauses."""
+    levels = frame_levels_db(samples)
+    loud = np.flatnonzero(levels > levels.max() - PAUSE_DB)
+    gaps = np.diff(loud) - 1
+    paused_ms = int(gaps[gaps >= PAUSE_MS // FRAME_MS].sum()) * FRAME_MS
+    return len(samples) / HEARING_RATE - paused_ms / 1000
 
 
 def frames_for(samples: Samples, window: Window) -> int:
