@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from lingua_scheduler.errors import LinguaError
     from lingua_scheduler.messages.shared import Coverage, ServiceTimings, Timeline
 
-# The parts of the timeline that are the scheduler's doing: neither the node's work nor waiting for
-# a free node (`queue_ms`), for an earlier utterance (`order_wait_ms`) or for the end of a pause.
-OWN_PARTS: Final = ("place_ms", "push_ms", "accept_ms", "settle_ms")
+# The parts of the timeline that are the scheduler's doing: neither the way to the node and its work
+# (`accept_ms` and what follows) nor waiting for a free node (`queue_ms`), for an earlier utterance
+# (`order_wait_ms`) or for the end of a pause.
+OWN_PARTS: Final = ("place_ms", "push_ms", "settle_ms")
 STAGES: Final = ("asr", "mt", "tts", "scheduler")
 # A pause in which nothing was said is no failure.
 SILENT_REASONS: Final = frozenset({"silence_detected"})

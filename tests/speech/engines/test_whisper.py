@@ -168,13 +168,13 @@ def test_a_text_much_too_short_for_its_sound_has_left_something_out() -> None:
     assert not guards.fell_short(1, 3.0)
 
 
-# The full stop, and sentences of three words that end with it.
-STOP = 99
+# The full stop, and the first word with a capital.
+STOP, LARGE = 99, 98
 
 
 def text_of(*sentences: list[int]) -> decoding._Text:
     """Return a text that might end after each sentence."""
-    text = decoding._Text(frozenset({STOP}))
+    text = decoding._Text(frozenset({STOP}), {LARGE: 1})
     for sentence in sentences:
         text.note_possible_end()
         for token in sentence:
@@ -192,6 +192,12 @@ def test_a_text_ends_where_it_might_and_a_known_beginning_follows() -> None:
 def test_a_new_sentence_after_a_possible_end_goes_on() -> None:
     assert text_of([1, 2, 3, 4, STOP], [5, 2, 3]).cut_where_said_before(4) is None
     assert text_of([1, 2, 3, 4, STOP], [5, 6, 7, STOP], [8, 9, 10]).cut_where_said_before(4) is None
+
+
+def test_a_beginning_is_known_again_with_or_without_its_capital() -> None:
+    said = text_of([LARGE, 2, 3, 4, 5], [1, 2, 3]).cut_where_said_before(4)
+    assert said is not None
+    assert said.tokens == [LARGE, 2, 3, 4, 5]
 
 
 def test_before_there_is_enough_text_a_known_beginning_may_be_meant() -> None:

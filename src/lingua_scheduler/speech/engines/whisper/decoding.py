@@ -17,7 +17,7 @@ import numpy as np
 from lingua_scheduler.speech.engines.whisper import guards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lingua_scheduler.speech.engines.whisper.network import Memory, Network, Value
     from lingua_scheduler.speech.engines.whisper.tokens import Task, Vocabulary
@@ -98,7 +98,7 @@ class Decoder:
         """Decode as much as there is room for; `tell` is called with all tokens after each."""
         memory = opening.memory
         scores = opening.scores + self._mask_first
-        text = _Text(self._vocabulary.sentence_ends)
+        text = _Text(self._vocabulary.sentence_ends, self._vocabulary.small)
         tokens = text.tokens
         while True:
             token = int(scores.argmax())
@@ -121,11 +121,13 @@ class Decoder:
 class _Text:
     """What was decoded so far, and where it might have ended."""
 
-    def __init__(self, sentence_ends: frozenset[int]) -> None:
+    def __init__(self, sentence_ends: frozenset[int], small: Mapping[int, int]) -> None:
         self.tokens: list[int] = []
         # Sum of the logarithms of their probabilities.
         self.logs = 0.0
         self._sentence_ends = sentence_ends
+        # Tokens -> the same in small letters, where that is another: "Unless", "unless".
+        self._small = small
         # How the sentences begin, and where the latest did.
         self._beginnings: set[tuple[int, ...]] = set()
         self._sentence_at = 0
@@ -144,11 +146,15 @@ class _Text:
     def add(self, token: int, log_probability: float) -> None:
         # Known from here on, so that none is taken for a repeat of itself.
         if len(self.tokens) == self._sentence_at + BEGINNING:
-            self._beginnings.add(tuple(self.tokens[self._sentence_at :]))
+            self._beginnings.add(self._alike(self._sentence_at))
         if self.is_after_sentence:
             self._sentence_at = len(self.tokens)
         self.tokens.append(token)
         self.logs += log_probability
+
+    def _alike(self, start: int) -> tuple[int, ...]:
+        """Return the tokens from there on as they are compared."""
+        return tuple(self._small.get(token, token) for token in self.tokens[start:])
 
     def note_possible_end(self) -> None:
         self._possible_end, self._logs_there = len(self.tokens), self.logs
@@ -156,7 +162,7 @@ class _Text:
     def cut_where_said_before(self, enough: int) -> Said | None:
         """Return the text as it was before it began to repeat itself, or None."""
         tokens, end = self.tokens, max(self._possible_end, 1)
-        is_anew = len(tokens) == end + BEGINNING and tuple(tokens[end:]) in self._beginnings
+        is_anew = len(tokens) == end + BEGINNING and self._alike(end) in self._beginnings
         if is_anew and end >= enough:
             return Said(tokens[:end], self._logs_there / end, "")
         if once := guards.said_anew(tokens):

@@ -56,6 +56,12 @@ class Vocabulary:
             "translate": special["<|translate|>"],
         }
         self.languages = {name[2:-2]: number for name, number in rules["lang_to_id"].items()}
+        # Tokens with capitals -> the same without, where there is one.
+        self.small = {
+            number: self._numbers[piece.lower()]
+            for number, piece in self._bytes.items()
+            if piece.lower() != piece and piece.lower() in self._numbers
+        }
         # Tokens after which a sentence has ended.
         self.sentence_ends = frozenset(
             number for number, piece in self._bytes.items() if piece.endswith(SENTENCE_ENDS)
