@@ -27,7 +27,7 @@ SAID = Utterance(0, 61_234, 64_000, 63_600, text_asr="Good morning.")
 GOOD = Rendition(
     "es", "Buenos días.", latency_ms=812,
     timings=ServiceTimings(asr_ms=200.4, nmt_ms=5, tts_ms=50),
-    timeline=Timeline(place_ms=1, push_ms=1, accept_ms=1, settle_ms=1),
+    timeline=Timeline(place_ms=1, push_ms=1, accept_ms=9, settle_ms=2),
 )  # fmt: skip
 
 
