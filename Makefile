@@ -22,15 +22,17 @@ help: ## Show this list
 
 install: $(VENV)/.installed ## Make .venv with the `lingua` command and nothing else
 
-# Model tests and real speech keep a core busy for minutes while the others mostly wait: they run
-# beside them, one after the other.
+# Two lanes beside each other. Model tests and real speech keep a core busy, tests with processes that
+# are killed mostly wait, and so do the others: the two end at about the same time.
+BESIDE := speech or stress
+
 test: check speech-models ## Check the code, then run every test
 	@mkdir -p build
 	@{ $(PYTHON) -m pytest -q -m model > build/model.log 2>&1; model=$$?; \
-		$(PYTHON) -m pytest -q -m speech > build/speech.log 2>&1; exit $$((model + $$?)); } & beside=$$!; \
-		$(PYTHON) -m pytest -q -m "not model and not speech"; others=$$?; \
+		$(PYTHON) -m pytest -q -m "$(BESIDE)" > build/beside.log 2>&1; exit $$((model + $$?)); } & \
+		beside=$$!; $(PYTHON) -m pytest -q -m "not model and not ($(BESIDE))"; others=$$?; \
 		wait $$beside; beside=$$?; echo "the model tests:"; tail -n 40 build/model.log; \
-		echo "the speech tests:"; tail -n 60 build/speech.log; \
+		echo "speech and stress:"; tail -n 60 build/beside.log; \
 		exit $$((others + beside))
 
 check: $(VENV)/.developed ## Lint, formatting, types, generated pages

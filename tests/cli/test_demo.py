@@ -64,8 +64,8 @@ def test_the_demo_shows_what_it_promises_and_leaves_nothing_behind(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_name_the_live_path_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo"]) == 0
+def test_the_live_path_is_shown_with_a_node_that_dies(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "live"]) == 0
     shown = capsys.readouterr().out
     assert "died with work in its hands" in shown
     assert "ms of it lost with the dead node" in shown

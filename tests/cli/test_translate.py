@@ -286,7 +286,7 @@ def test_without_models_a_private_service_says_how_to_get_them(
     url: str, talk: Path, tmp_path: Path
 ) -> None:
     port = url.rpartition(":")[2]
-    environ = {**os.environ, "LINGUA_SERVER__PORT": port, "XDG_DATA_HOME": str(tmp_path)}
+    environ = {**os.environ, "LINGUA_SERVER__PORT": port, "LINGUA_MODELS": str(tmp_path)}
     done = translate(talk, "--from", "en", "--to", "de", env=environ)
     assert done.returncode == 1
     assert "has no node for en to de now" in done.stdout

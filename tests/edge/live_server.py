@@ -285,11 +285,10 @@ class Peer:
         return self.ws.close_code
 
     def drop(self) -> None:
-        """Lose the connection without a farewell, as a crash does."""
+        """Lose the connection without a farewell, as a crash does; if it is not lost already."""
         connection = self.ws._response.connection
-        assert connection is not None
-        assert connection.transport is not None
-        connection.transport.abort()
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
 
 
 def brief(message: Message) -> Message:
