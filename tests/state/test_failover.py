@@ -51,7 +51,9 @@ class Worker:
         while True:
             began_at = time.monotonic()
             try:
-                await asyncio.wait_for(self._call(), HANG_S)
+                # Not `wait_for`, which may swallow the cancellation that ends this.
+                async with asyncio.timeout(HANG_S):
+                    await self._call()
             except OutcomeUnknown:
                 self.unknown += 1
             except StoreUnavailable:

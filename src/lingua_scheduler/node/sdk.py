@@ -113,7 +113,7 @@ class Node:
     heartbeat_ms: int = 2000
     # How long jobs may go on after `drain`, and how long the scheduler may be silent.
     drain_s: float = 30.0
-    silence_s: float = 3.0
+    silence_s: float = 4.0
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     # Told ("connecting" | "registered" | "lost" | "refused" | "draining", detail); default: logs.
     watch: Callable[[str, str], None] = log_state
