@@ -151,7 +151,7 @@ def test_what_one_node_cannot_do_another_does_and_the_first_is_back(
             other.node.drain()
             assert await said(client, 1, "again") == "en in es: again"
             assert failed.done == 1
-            # A second try is made only while there is time for it, which a busy machine may not have.
+            # A second try is made only while there is time for it: not on a busy machine.
             assert failed.assembly.crews["nmt"].restarts in ({1} if deed == "hang!once" else {1, 2})
 
     play(scenario, **SETTINGS)
