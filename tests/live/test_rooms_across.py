@@ -293,7 +293,7 @@ def test_a_store_that_was_emptied_gets_its_rooms_back(server: servers.Server) ->
             room_code=code, target_session_id="ann", receive_raw_voice=False
         )
         two.hall.prefer_raw_voice(session(bob), mute)
-        await until(lambda: cid.told, "all know")
+        await until(lambda: ann.told and bob.told and cid.told, "all know")
         before = (await one.store.read(code)).room
         await one.connection.every_master("FLUSHALL")
         for house in (one, two, three):
@@ -302,17 +302,31 @@ def test_a_store_that_was_emptied_gets_its_rooms_back(server: servers.Server) ->
             await house.hall.refresh()
         for house, person in ((one, ann), (two, bob), (three, cid)):
             await house.record(person.id, person.home, epoch=2)
+        people = (ann, bob, cid)
+        await until(lambda: all(len(p.sees) == 3 for p in people), "all see all")
         await until(lambda: ann.sees == bob.sees == cid.sees, "all see the same")
         after = (await one.store.read(code)).room
         assert before is not None
         assert after is not None
-        assert [member._replace(place=0) for member in after.members] == [
-            member._replace(place=0) for member in before.members
-        ]
+        kept = {member.session: member._replace(place=0) for member in before.members}
+        assert {member.session: member._replace(place=0) for member in after.members} == kept
         assert after.version > before.version
         one.say(ann, 1, "bob", "cid")
         await until(lambda: bob.heard and cid.heard, "they hear again")
         assert not any(person.of(RoomExpired) for person in (ann, bob, cid))
+
+    play(server, scenario)
+
+
+def test_who_is_missing_in_a_room_comes_back_also_when_several_look_at_once(
+    server: servers.Server,
+) -> None:
+    async def scenario(one: House, two: House, three: House) -> None:
+        code, _, bob, _ = await spread(one, two, three)
+        await one.store.leave(code, ("bob",))
+        await asyncio.gather(*(two.hall.room_changed(code) for _ in range(5)))
+        assert two.hall.rooms.room_of("bob") is not None
+        assert sorted(bob.sees) == ["ann", "bob", "cid"]
 
     play(server, scenario)
 

@@ -140,13 +140,15 @@ class RoomKeeper:
 
     async def _seen(self, room: Room) -> None:
         before = self.rooms.at(room.code)
-        if before is None or not self.rooms.update(room):
+        if before is None or room.version < before.version:
             return
-        if before.participants() != room.participants():
-            self.tell_members(room.code)
         absent = [name for name in self.rooms.ours(room.code) if name not in room.members]
         if absent:
+            # The room that is known has what its members are restored from, and others may be
+            # looking at the same time: it stays until all of ours are back.
             await self._restore(before, absent)
+        elif self.rooms.update(room) and before.participants() != room.participants():
+            self.tell_members(room.code)
 
     async def _restore(self, known: Room, names: Iterable[str]) -> None:
         """Bring members of ours back into a room that lost them, or the store lost."""
