@@ -275,3 +275,24 @@ def test_a_language_that_is_none_is_refused_before_anything_is_said() -> None:
             await interpret(RecordingSource(speech(1)), order(stage, "not a language"))
 
     play(scenario)
+
+
+def test_a_scheduler_that_dies_while_nothing_is_said_ends_it() -> None:
+    class Waiting(Silent):
+        async def chunks(self) -> AsyncIterator[bytes]:
+            listening.set()
+            async for chunk in super().chunks():
+                yield chunk
+
+    async def scenario(stage: Stage) -> None:
+        options = Options(open_s=0.3, resume_s=0.3)
+        running = asyncio.create_task(interpret(Waiting(), order(stage, options=options)))
+        await listening.wait()
+        await stage.stop_server()
+        async with asyncio.timeout(20):
+            report = await running
+        assert report.error is not None
+        await stage.start_server()
+
+    listening = asyncio.Event()
+    play(scenario)

@@ -121,7 +121,7 @@ def test_the_rules_of_a_room_are_the_same_everywhere(server: servers.Server) -> 
         three.join(cid, code)
         await until(lambda: bob.told and cid.told, "both are answered")
         assert sorted(errors_of(bob) + errors_of(cid)) == ["ROOM_FULL"]
-        assert len(ann.sees) == 2
+        await until(lambda: len(ann.sees) == 2, "who came is seen")
 
     play(server, scenario, RoomPolicy(members_max=2))
 

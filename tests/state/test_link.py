@@ -362,6 +362,31 @@ def test_a_cancelled_connect_leaves_no_socket_and_no_task(tmp_path: Path, runner
         runner(scenario(server))
 
 
+@runners
+def test_a_connect_may_be_cancelled_at_any_of_its_steps(server: Server, runner: Runner) -> None:
+    async def scenario() -> None:
+        for address in (server.unix_address, server.tcp_address):
+            assert address is not None
+            steps = 0
+            while await cancelled_after(address, steps):
+                steps += 1
+            assert steps
+
+    async def cancelled_after(address: Address, steps: int) -> bool:
+        link = Link(address, LinkOptions())
+        attempt = asyncio.create_task(link.connect())
+        for _ in range(steps):
+            # A step is one turn of the loop in which the socket had time to become ready.
+            await asyncio.sleep(0.0005)
+        attempt.cancel()
+        async with asyncio.timeout(10):
+            await asyncio.wait([attempt])
+        await link.close()
+        return attempt.cancelled()
+
+    runner(scenario())
+
+
 @pytest.mark.parametrize(
     ("address", "text"),
     [

@@ -320,10 +320,18 @@ class Link(asyncio.Protocol):
 
     async def _open_transport(self) -> None:
         address, tls = self.address, self._options.tls
-        if address.path:
-            await self._loop.create_unix_connection(lambda: self, address.path)
-        else:
-            await self._loop.create_connection(lambda: self, address.host, address.port, ssl=tls)
+        try:
+            if address.path:
+                await self._loop.create_unix_connection(lambda: self, address.path)
+            else:
+                await self._loop.create_connection(
+                    lambda: self, address.host, address.port, ssl=tls
+                )
+        except BaseException:
+            # The loop lets go of a socket it did not hand over. uvloop then says nothing of it,
+            # even if it had said `connection_made`: `close` would wait for ever.
+            self._detached.set()
+            raise
 
     async def _log_in(self) -> None:
         """Greet with HELLO, which a loading server also answers, and a stopped one does not."""
