@@ -20,6 +20,8 @@ from lingua_scheduler.state.records import Cancelled, Lease
 from lingua_scheduler.state.reply import Reply
 
 if TYPE_CHECKING:
+    from lingua_scheduler.jobs.dispatcher import Work
+    from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.records import Placement
 
 pytestmark = pytest.mark.store
@@ -64,6 +66,30 @@ async def test_a_job_its_home_cannot_serve_is_held_in_another_cell(d: Deployment
     assert await d.leases(other) == {node: {lease: until}}
     assert placement.ends_at_ms == d.now_ms + d.policy.attempt_ms
     await speaker.settle(placement)
+
+
+@scenario()
+async def test_what_is_released_with_an_outcome_has_its_own_words(d: Deployment) -> None:
+    home = d.cells.all[0]
+    await d.ready_node(home)
+    speaker = await d.speaker(home)
+    first, second = await speaker.placed(0), await speaker.placed(1)
+    delivered = [
+        row
+        for placement, payload in ((second, b"the second\nof two"), (first, b"the first"))
+        for delivery in (await say(d, home, placement, payload)).deliver
+        for row in delivery.outcomes
+    ]
+    assert [row.payload for row in delivered] == [b"the first", b"the second\nof two"]
+    assert tuple(delivered) == await speaker.outcomes()
+
+
+async def say(d: Deployment, home: Cell, placement: Placement, payload: bytes) -> Work:
+    """End a job with a result."""
+    _, work = await d.dispatcher.settle(
+        home, placement.job, placement.attempt, placement.node, kind="completed", payload=payload
+    )
+    return work
 
 
 @scenario()

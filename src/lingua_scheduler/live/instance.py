@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lingua_scheduler.between.post import Post
 from lingua_scheduler.config import resolve_instance_id
-from lingua_scheduler.errors import StoreUnavailable
+from lingua_scheduler.errors import StoreRejected, StoreUnavailable
 from lingua_scheduler.jobs.dispatcher import Dispatcher
 from lingua_scheduler.jobs.fleet import FleetSnapshot, read_fleet
 from lingua_scheduler.jobs.sweeper import Sweeper
@@ -147,6 +147,11 @@ class Instance:
 
     async def open(self) -> None:
         """Be ready for the first socket."""
+        try:
+            await self.store.warm()
+        except StoreRejected as error:
+            # A user made by an older ACL line: each script is loaded when it is first needed.
+            self.log.warning("store.cold", error=error)
         await self.forget_former()
         await self.neighbours.open()
 

@@ -16,8 +16,8 @@ PASSWORD: Final = "PASSWORD"  # noqa: S105 a placeholder
 COMMANDS: Final = (
     # Connections: log in, choose the database, find the masters, follow a slot that is moved.
     *("asking", "auth", "cluster|slots", "hello", "select"),
-    # Scripts: by their hash, and once by their text.
-    *("eval", "evalsha"),
+    # Scripts: by their hash, and before that once by their text.
+    *("eval", "evalsha", "script|load"),
     # Keys of any kind, and single values.
     *("del", "exists", "get", "getdel", "pexpire", "set", "time", "unlink"),
     # Hashes.

@@ -6,6 +6,7 @@ A method packs its arguments, runs one script on the cell's slot and reads the a
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -62,6 +63,11 @@ class Store:
         self._binding_ms = policy.binding_ms
         # 0 asks the server; only model tests set it.
         self.now_ms = 0
+
+    async def warm(self) -> None:
+        """Have all scripts compiled before the first utterance waits for each of them."""
+        load, scripts = self._connection.every_master, self._scripts.values()
+        await asyncio.gather(*(load("SCRIPT", "LOAD", script.source) for script in scripts))
 
     def _run(self, name: str, cell: Cell, *args: Word) -> Awaitable[list[Any]]:
         script = self._scripts[name]
@@ -132,7 +138,7 @@ class Store:
             payload,
             self._binding_ms,
         )
-        return read_settled(raw, cell)
+        return with_payload(read_settled(raw, cell), job, payload)
 
     async def job_failover(
         self, cell: Cell, job: str, attempt: int, *, node: str = "", reason: str, park: int = 0
@@ -455,6 +461,18 @@ def read_settled(raw: list[Any], cell: Cell) -> Settled:
     if reply is Reply.NODE_MISMATCH:
         return Settled(reply, holder=raw[1].decode())
     return Settled(reply, outcome=raw[1].decode() if len(raw) > 1 else "")
+
+
+def with_payload(settled: Settled, job: str, payload: bytes) -> Settled:
+    """Put back what job_settle does not return of a job's own outcome: the caller gave it."""
+    if not payload:
+        return settled
+    effects = settled.effects
+    released = tuple(
+        outcome._replace(payload=payload) if outcome.job == job else outcome
+        for outcome in effects.released
+    )
+    return settled._replace(effects=effects._replace(released=released))
 
 
 def read_moved(job: str, raw: list[Any], cell: Cell) -> Moved:

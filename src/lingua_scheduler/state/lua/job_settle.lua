@@ -3,7 +3,7 @@
 -- ARGV: now_ms, policy, job id, attempt, node, kind (completed | completed_no_text | failed),
 --   reason, payload, binding_ms (of the policy, which the usual path need not decode)
 -- Returns: {SETTLED, epoch, owner, session, [seq, entry, ...], [freed foreign lease ...],
---   [placement ...]}
+--   [placement ...]}, this job's entry without its payload
 --   | {ALREADY, outcome, seq} same attempt and holder settled before
 --   | {NO_JOB} | {STALE_ATTEMPT, current} | {NODE_MISMATCH, holder} | {JOB_ENDED, outcome}
 -- Writes: job, session (order), outbox, leases, pool, due; the waiting job that takes the freed
@@ -31,7 +31,10 @@ if spec.closes_turn then
   slices_end(spec.session, spec.lane, spec.turn, node, last, binding_ms, out, freed)
 end
 local n = job_unhold(job, record, freed)
+local own = #out + 2
 local s = job_finish(job, record, ARGV[6], ARGV[7], ARGV[8], ARGV[9], out)
+-- Translated speech is hundreds of kilobytes, and the caller has it.
+if out[own] then out[own] = string.sub(out[own], 1, -1 - #ARGV[8]) end
 if n and n[4] and redis.call('EXISTS', BASE .. 'waiting') == 1 then
   --- @include "includes/serve_waiting"
   serve_waiting(node, n[4], cmsgpack.unpack(ARGV[2]), placed)
