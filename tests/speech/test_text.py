@@ -36,6 +36,11 @@ TEXTS = st.one_of(st.text(), SPOKEN)
     [
         ("Um, I I I want to, uh, go.", "en", "I want to go."),
         ("I want to I want to go to the the shop.", "en", "I want to go to the shop."),
+        (
+            "To to lock, to to mute it. I want to to go.",
+            "en",
+            "Two to lock, two to mute it. I want to go.",
+        ),
         ("W-w-what is it?", "en", "What is it?"),
         ("Very very good. No, no.", "en", "Very very good. No, no."),
         ("Call five five five one one two.", "en", "Call five five five one one two."),

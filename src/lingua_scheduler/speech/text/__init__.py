@@ -32,6 +32,8 @@ SENTENCE_ENDS: Final = (".", "!", "?", "…", "。", "！", "？")  # noqa: RUF0
 CLOSING: Final = "\"'”\u2019»)]"
 # Not within letters that are spelt: A-N-N-A.
 STUTTER = re.compile(r"(?<![\w-])([^\W\d_])-(?:\1-)*(?=\1(?!-))", re.IGNORECASE)
+# "Two to lock" sounds like "to to lock"; nobody begins with a doubled "to".
+TWO_TO = re.compile(r"(?:^|(?<=[,;:.!?] ))(?:(To)|to) to(?= \w)")
 MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,200}>|\*\*|__|`+|^#{1,6}\s+", re.MULTILINE)
 LINK = re.compile(r"\[([^\[\]]{1,200})\]\((?:[^()\s]{1,500})\)")
 
@@ -39,6 +41,8 @@ LINK = re.compile(r"\[([^\[\]]{1,200})\]\((?:[^()\s]{1,500})\)")
 def heard(text: str, language: str = "") -> str:
     """Return recognised text without fillers, stutters and loops; empty if it was fillers only."""
     text = _plain(text)
+    if base_of(language.lower()) == "en":
+        text = TWO_TO.sub(lambda found: "Two to" if found[1] else "two to", text)
     for _ in range(PASSES_MAX):
         cleaned = _once(text, base_of(language.lower()))
         if cleaned == text:
