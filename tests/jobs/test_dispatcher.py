@@ -72,6 +72,7 @@ async def test_a_job_its_home_cannot_serve_is_held_in_another_cell(d: Deployment
 async def test_what_is_released_with_an_outcome_has_its_own_words(d: Deployment) -> None:
     home = d.cells.all[0]
     await d.ready_node(home)
+    await d.ready_node(home)
     speaker = await d.speaker(home)
     first, second = await speaker.placed(0), await speaker.placed(1)
     delivered = [
