@@ -9,6 +9,10 @@
 PYTHONS ?= python3.14 python3.13 python3.12 python3.11 python3
 STEPS ?= 200000
 
+# Where it is set (as in many containers), every process compiles all of its modules again, and the
+# demo and the tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 LOCK_VENV := build/lock
