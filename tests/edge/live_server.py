@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from lingua_scheduler.edge.server import RunningServer
 
 JSON, MSGPACK = "lingua.v1.json", "lingua.v1.msgpack"
-PATIENCE_S = 10
-SCENARIO_S = 60
+PATIENCE_S = 30
+SCENARIO_S = 150
 # What the clients and nodes in the field understand (predecessor-facts.md, 1.3 and 12.1).
 OLD_CLIENT_KNOWS = frozenset(
     {

@@ -38,7 +38,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
     "uvloop": uvloop.new_event_loop,
 }
-PATIENCE_S = 10
+PATIENCE_S = 30
 
 
 def run(scenario: Coroutine[Any, Any, None], loop: str = "uvloop") -> None:

@@ -162,7 +162,7 @@ def test_without_its_store_an_instance_says_so_instead_of_hanging(
 
 
 async def until_answers(stage: Stage, path: str, status: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             if (await ask(stage, path)).status == status:
                 return
@@ -277,7 +277,7 @@ def test_a_node_whose_socket_is_gone_is_shown_as_offline() -> None:
 
 
 async def until_offline(stage: Stage, name: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             if (await shown(stage, f"/api/v1/nodes/{name}"))["status"] == "offline":
                 return
@@ -350,7 +350,7 @@ async def drain(stage: Stage, name: str, *, draining: bool) -> Reply:
 
 async def until_job(stage: Stage, state: str) -> Message:
     """Return the only job under way once it is in this state."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             [job] = (await shown(stage, "/api/v1/jobs"))["jobs"]
             if job["state"] == state:
@@ -418,7 +418,7 @@ def test_a_job_is_shown_from_its_first_moment_to_its_last() -> None:
 
 async def until_waited(stage: Stage, duration_ms: int) -> None:
     """Wait until the only job under way is shown as having waited for so long."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             job = await until_job(stage, "pending")
             if job["timeline"].get("queue_ms", 0) >= duration_ms:

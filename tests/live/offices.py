@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     Scenario = Callable[..., Awaitable[None]]
 
-PATIENCE_S = 15.0
+PATIENCE_S = 30.0
 PREFIX = "offices"
 # How long a call to a store that does not answer is waited for.
 CALL_MS = 300

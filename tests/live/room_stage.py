@@ -45,7 +45,7 @@ from servers import Server
 T = TypeVar("T")
 Outcome = TranslationResult | MissingResult
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 PREFIX = "halls"
 CALM = RoomPolicy(members_max=10, idle_ms=600_000, check_ms=10_000)
 

@@ -152,8 +152,13 @@ def test_a_code_that_is_in_use_is_not_given_again(server: Server) -> None:
     async def scenario(desks: Desks) -> None:
         pairing = desks.open()
         # A tenth of all codes: of 200 new ones some would be among them.
-        fill = "for n = 0, 99999 do redis.call('SET', KEYS[1] .. string.format('%06d', n), '') end"
-        await desks.connection.command(CELL.slot, "EVAL", fill, 1, CELL.key("pair") + ":")
+        fill = (
+            "for n = ARGV[1], ARGV[1] + 9999 do"
+            " redis.call('SET', KEYS[1] .. string.format('%06d', n), '') end"
+        )
+        for first in range(0, 100_000, 10_000):
+            key = CELL.key("pair") + ":"
+            await desks.connection.command(CELL.slot, "EVAL", fill, 1, key, first)
         issued = [await pairing.issue("node-a") for _ in range(200)]
         assert min(map(int, issued)) >= 100_000
         assert len(set(issued)) == 200

@@ -31,7 +31,7 @@ from lingua_scheduler.messages.to_node import JobAssign, JobResultAck, NodeRegis
 from lingua_scheduler.node import Job, Node, Result
 from lingua_scheduler.node.old_node import OldNode
 
-BOUND_S = 10.0
+BOUND_S = 30.0
 PROTOCOL_HEADER = "Sec-WebSocket-Protocol"
 
 Message = TypeVar("Message")
