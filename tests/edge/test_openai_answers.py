@@ -8,6 +8,7 @@ import pytest
 
 from lingua_scheduler.edge.openai.answers import Told, joined, rendered, spaced
 from lingua_scheduler.edge.openai.form import Wish
+from lingua_scheduler.edge.openai.language_names import are_same
 from lingua_scheduler.live.visitor import Spoken
 
 pytestmark = pytest.mark.unit
@@ -42,6 +43,17 @@ def test_texts_are_joined_as_their_script_is_written(texts: list[str], whole: st
     assert joined(texts) == whole
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [("en", "en", True), ("en-us", "en", True), ("zh", "zh-hant-tw", True),
+     ("zh-cn", "zh-tw", False), ("es", "est", False), ("auto", "en", False)],
+)  # fmt: skip
+def test_a_region_makes_no_other_language_but_two_regions_do(
+    one: str, other: str, same: bool
+) -> None:
+    assert are_same(one, other) is are_same(other, one) is same
+
+
 def test_deltas_carry_their_own_space() -> None:
     assert spaced("", "one") == "one"
     assert spaced("one", "two") == " two"
@@ -52,7 +64,7 @@ def test_plain_json_has_the_text_and_what_is_missing() -> None:
     body, kind = rendered(told())
     assert kind == "application/json"
     assert json.loads(body) == {
-        "text": "hola mundo yes",
+        "text": "hola […] mundo yes",
         "usage": {"type": "duration", "seconds": 5},
         "missing": [{"start": 2.0, "end": 3.0, "reason": "JOB_TIMEOUT"}],
     }
@@ -64,25 +76,26 @@ def test_verbose_json_has_a_segment_for_each_text_and_the_language_of_the_longes
     body = json.loads(rendered(told(format="verbose_json", temperature=0.4))[0])
     assert (body["task"], body["language"], body["duration"]) == ("transcribe", "es", 4.5)
     assert [(part["id"], part["start"], part["end"]) for part in body["segments"]] == [
-        (0, 0.0, 1.5), (1, 3.0, 4.2), (2, 4.2, 4.5),
+        (0, 0.0, 1.5), (1, 2.0, 3.0), (2, 3.0, 4.2), (3, 4.2, 4.5),
     ]  # fmt: skip
     assert {part["temperature"] for part in body["segments"]} == {0.4}
     translated = json.loads(rendered(told(format="verbose_json", target="en"))[0])
     assert (translated["task"], translated["language"]) == ("translate", "en")
-    assert translated["text"] == "hello world yes"
+    assert translated["text"] == "hello […] world yes"
     nothing = Told(Wish(model="m", source="auto", format="verbose_json"), (), 100)
     assert json.loads(rendered(nothing)[0])["language"] == "und"
 
 
-def test_captions_have_only_what_has_text() -> None:
+def test_captions_have_what_has_text_and_what_is_missing() -> None:
     srt, kind = rendered(told(format="srt"))
     assert kind == "text/plain; charset=utf-8"
     assert srt.decode().splitlines()[:3] == ["1", "00:00:00,000 --> 00:00:01,500", "hola"]
-    assert srt.decode().count("-->") == 3
+    assert srt.decode().count("-->") == 4
+    assert "00:00:02,000 --> 00:00:03,000\n[…]\n" in srt.decode()
     vtt, kind = rendered(told(format="vtt", target="en"))
     assert kind == "text/vtt; charset=utf-8"
     assert "00:00:03.000 --> 00:00:04.200\nworld" in vtt.decode()
-    assert rendered(told(format="text"))[0] == b"hola mundo yes\n"
+    assert rendered(told(format="text"))[0].decode() == "hola […] mundo yes\n"
 
 
 def test_what_is_missing_is_measured() -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import threading
+from pathlib import Path
 
+import numpy as np
 import openai
 import pytest
+import soundfile
 
 from edge.live_server import Stage, play, until
 from edge.openai_stage import (
@@ -24,8 +28,11 @@ from edge.openai_stage import (
     until_no_sessions,
     wav,
 )
+from lingua_scheduler.edge.openai import pages, sound
+from lingua_scheduler.edge.openai.sound import Sound
 from lingua_scheduler.messages.shared import InstalledModel
-from lingua_scheduler.node import Job, Result
+from lingua_scheduler.node import Job, JobFailed, Result
+from lingua_scheduler.recording import Limits
 
 pytestmark = pytest.mark.store
 
@@ -33,6 +40,13 @@ THREE = ("alpha", "bravo", "charlie")
 FILE = ("speech.wav", wav(spoken(*THREE)))
 # A job that failed on the only node waits no longer than this for another.
 IMPATIENT = {"jobs__pending_ms": 400, "jobs__sweep_interval_ms": 20}
+
+
+def compressed(kind: str, *words: str) -> bytes:
+    """Return a recording of these words in another format than WAV."""
+    file = io.BytesIO()
+    soundfile.write(file, np.frombuffer(spoken(*words), "int16"), RATE, format=kind)
+    return file.getvalue()
 
 
 def test_a_recording_is_transcribed_in_the_order_it_was_spoken() -> None:
@@ -96,6 +110,11 @@ def test_a_translation_goes_into_english_or_where_it_is_asked_to() -> None:
                 extra_body={"target_language": "en", "source_language": "en"},
             )  # fmt: skip
             assert same == "alpha bravo charlie\n"
+            # A region makes no other language of it.
+            american = await in_thread(
+                create, model="whisper-1", file=FILE, extra_body={"source_language": "en-US"}
+            )
+            assert american.text == "alpha bravo charlie"
 
     play(scenario)
 
@@ -119,6 +138,35 @@ def test_a_node_is_asked_for_what_the_request_says() -> None:
             jobs.clear()
             await in_thread(create, **given)
             assert {job.src_lang for job in jobs} == {"auto"}
+            jobs.clear()
+            # Speech follows on the end of a long hint.
+            await in_thread(create, prompt="x" * 900 + " Zulu", **given)
+            assert jobs[0].context_text == "x" * 795 + " Zulu"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [("en", "en"), ("en-US", "en-us"), ("English", "en"), ("indonesian", "id"), (" fr ", "fr")],
+)
+def test_a_language_is_given_by_code_or_by_name(given: str, code: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        jobs: list[Job] = []
+
+        async def note(job: Job) -> Result:
+            jobs.append(job)
+            return await understand(job)
+
+        async with node(stage, note):
+            api = client(stage).audio
+            file = ("a.wav", wav(spoken("alpha")))
+            asked = {"model": "gpt-transcribe", "file": file, "language": given}
+            await in_thread(api.transcriptions.create, **asked)
+            assert [job.src_lang for job in jobs] == [code]
+            into = {"source_language": "german", "target_language": given}
+            await in_thread(api.translations.create, model="whisper-1", file=file, extra_body=into)
+            assert (jobs[-1].src_lang, jobs[-1].tgt_lang) == ("de", code)
 
     play(scenario)
 
@@ -131,12 +179,11 @@ def test_rates_and_formats_that_are_not_ours_are_read() -> None:
                 file = ("a.wav", wav(spoken(*THREE, rate=rate), rate))
                 found = await in_thread(create, model="whisper-1", file=file)
                 assert found.text == "alpha bravo charlie", rate
-            soundfile = pytest.importorskip("soundfile")
-            flac = io.BytesIO()
-            samples = memoryview(spoken(*THREE)).cast("h").tolist()
-            soundfile.write(flac, __import__("numpy").array(samples, "int16"), RATE, format="FLAC")
-            found = await in_thread(create, model="whisper-1", file=("a.flac", flac.getvalue()))
-            assert found.text == "alpha bravo charlie"
+            for kind in ("FLAC", "MP3", "OGG"):
+                # Its name says nothing: it is found out.
+                file = ("speech", compressed(kind, *THREE))
+                found = await in_thread(create, model="whisper-1", file=file)
+                assert found.text == "alpha bravo charlie", kind
 
     play(scenario)
 
@@ -182,22 +229,75 @@ def test_silence_has_no_text_and_is_no_error() -> None:
     play(scenario)
 
 
-def test_what_is_missing_is_marked_and_the_rest_is_told() -> None:
+def test_what_no_node_can_do_is_marked_in_every_format_and_the_rest_is_told() -> None:
     async def scenario(stage: Stage) -> None:
-        async with node(stage, failing_at("bravo")):
+        async with node(stage, failing_at("bravo", "UNSUPPORTED_LANGUAGE")):
             create = client(stage).audio.transcriptions.with_raw_response.create
             given = {"model": "whisper-1", "file": FILE}
             raw = await in_thread(create, **given)
-            assert raw.parse().text == "alpha charlie"
+            assert raw.parse().text == "alpha […] charlie"
             assert 600 <= int(raw.headers["x-lingua-missing-ms"]) <= 2200
             raw = await in_thread(create, response_format="verbose_json", **given)
             (gap,) = raw.parse().missing
             assert gap["start"] <= 1.8
             assert gap["end"] >= 2.4
-            assert gap["reason"] == "pending_timeout"
+            assert gap["reason"] == "UNSUPPORTED_LANGUAGE"
             text = await in_thread(create, response_format="text", **given)
-            assert text.parse() == "alpha charlie\n"
+            assert text.parse() == "alpha […] charlie\n"
             assert "x-lingua-missing-ms" in text.headers
+            srt = await in_thread(create, response_format="srt", **given)
+            assert "\n[…]\n" in srt.parse()
+            stream = await in_thread(
+                client(stage).audio.transcriptions.create, stream=True, **given
+            )
+            *deltas, done = await in_thread(list, stream)
+            assert "".join(event.delta for event in deltas) == done.text == "alpha […] charlie"
+
+    play(scenario)
+
+
+def test_a_node_that_is_full_at_times_costs_no_word_and_doubles_none() -> None:
+    async def scenario(stage: Stage) -> None:
+        asked: list[str] = []
+
+        async def full_at_first(job: Job) -> Result:
+            word = heard(job.audio, job.sample_rate)
+            asked.append(word)
+            if asked.count(word) <= 2:
+                raise JobFailed("NODE_OVERLOADED", "for the test")
+            return await understand(job)
+
+        async with node(stage, full_at_first):
+            create = client(stage).audio.transcriptions.with_raw_response.create
+            raw = await in_thread(create, model="whisper-1", file=FILE)
+            assert raw.parse().text == "alpha bravo charlie"
+            assert "x-lingua-missing-ms" not in raw.headers
+            await until_no_sessions(stage)
+
+    play(scenario, **IMPATIENT)
+
+
+def test_a_part_that_nobody_ever_takes_is_an_error_and_no_text_with_a_hole() -> None:
+    async def scenario(stage: Stage) -> None:
+        jobs: list[Job] = []
+
+        async def full(job: Job) -> Result:
+            jobs.append(job)
+            return await failing_at("bravo", "NODE_OVERLOADED")(job)
+
+        async with node(stage, full):
+            create = client(stage, max_retries=2).audio.transcriptions.create
+            with pytest.raises(openai.InternalServerError) as failed:
+                await in_thread(create, model="whisper-1", file=FILE)
+            assert (failed.value.status_code, failed.value.code) == (503, "part_not_processed")
+            assert "could not be processed: pending_timeout" in failed.value.message
+            # The official client did not send the recording again.
+            assert len({job.session_id for job in jobs}) == 1
+            stream = await in_thread(create, model="whisper-1", file=FILE, stream=True)
+            with pytest.raises(openai.APIError) as broken:
+                await in_thread(list, stream)
+            assert broken.value.code == "part_not_processed"
+            await until_no_sessions(stage)
 
     play(scenario, **IMPATIENT)
 
@@ -208,7 +308,7 @@ def test_nothing_but_failures_is_an_error_that_is_not_tried_again() -> None:
 
         async def refuse(job: Job) -> Result:
             jobs.append(job)
-            return await failing_at("alpha")(job)
+            return await failing_at("alpha", "UNSUPPORTED_LANGUAGE")(job)
 
         async with node(stage, refuse):
             create = client(stage, max_retries=2).audio.transcriptions.create
@@ -220,7 +320,7 @@ def test_nothing_but_failures_is_an_error_that_is_not_tried_again() -> None:
             assert len({job.session_id for job in jobs}) == 1
             await until_no_sessions(stage)
 
-    play(scenario, **IMPATIENT)
+    play(scenario)
 
 
 def test_a_stream_gives_each_utterance_as_it_is_done_and_then_all() -> None:
@@ -252,7 +352,7 @@ def test_a_stream_gives_each_utterance_as_it_is_done_and_then_all() -> None:
 
 def test_a_stream_that_fails_raises_in_the_client() -> None:
     async def scenario(stage: Stage) -> None:
-        async with node(stage, failing_at("alpha")):
+        async with node(stage, failing_at("alpha", "UNSUPPORTED_LANGUAGE")):
             create = client(stage).audio.transcriptions.create
             file = ("a.wav", wav(spoken("alpha")))
             stream = await in_thread(create, model="whisper-1", file=file, stream=True)
@@ -261,7 +361,7 @@ def test_a_stream_that_fails_raises_in_the_client() -> None:
             assert failed.value.code == "nothing_could_be_processed"
             await until_no_sessions(stage)
 
-    play(scenario, **IMPATIENT)
+    play(scenario)
 
 
 def test_models_are_the_known_names_and_what_nodes_declare() -> None:
@@ -301,7 +401,9 @@ def test_the_asynchronous_client_works_too() -> None:
     play(scenario)
 
 
-def test_a_client_that_gives_up_ends_its_session_and_its_jobs() -> None:
+def test_a_client_that_gives_up_ends_its_session_and_its_jobs_and_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scenario(stage: Stage) -> None:
         cancelled: list[str] = []
 
@@ -323,6 +425,7 @@ def test_a_client_that_gives_up_ends_its_session_and_its_jobs() -> None:
                 await until_no_sessions(stage)
 
     play(scenario)
+    assert not caplog.records
 
 
 def test_a_node_that_is_lost_costs_nothing() -> None:
@@ -400,5 +503,74 @@ def test_the_document_has_the_routes() -> None:
         assert fields["required"] == ["file", "model"]
         assert set(paths["/v1/models/{id}"]["get"]["responses"]) >= {"200", "401", "404"}
         assert json.dumps(found).count("ApiErrorAnswer") > 5
+
+    play(scenario)
+
+
+def test_a_client_that_reads_nothing_of_its_stream_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pages, "UNREAD_S", 0.3)
+
+    async def scenario(stage: Stage) -> None:
+        async def at_length(_: Job) -> Result:
+            return Result(text_asr="x" * 60_000)
+
+        async with node(stage, at_length, max_jobs=8):
+            # More text than the system keeps for a socket that is not read.
+            body, head = encoded({"model": b"whisper-1", "stream": b"true"}, spoken("alpha") * 160)
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", stage.server.port, limit=1024
+            )
+            reader._transport.pause_reading()
+            writer.write(head + body)
+            await until(lambda: stage.server.instance.board.sessions, "it is heard")
+            await until_no_sessions(stage)
+            await until(lambda: stage.server.front.connections == 1, "only the node is there")
+            writer.close()
+
+    play(scenario)
+    assert not caplog.records
+
+
+def encoded(fields: dict[str, bytes], pcm: bytes) -> tuple[bytes, bytes]:
+    """Return the body and the head of an upload as they are on the wire."""
+    parts = b"".join(
+        b"--xyz\r\nContent-Disposition: form-data; name=%s\r\n\r\n%s\r\n" % (name.encode(), value)
+        for name, value in fields.items()
+    )
+    file = b"--xyz\r\nContent-Disposition: form-data; name=file; filename=a\r\n\r\n" + wav(pcm)
+    body = parts + file + b"\r\n--xyz--\r\n"
+    head = (
+        b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: multipart/form-data; boundary=xyz\r\nContent-Length: %d\r\n\r\n"
+    )
+    return body, head % len(body)
+
+
+def test_a_wav_file_does_not_wait_for_others_to_be_decoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def held(path: Path, limits: Limits) -> Sound:
+        begun.set()
+        go_on.wait()
+        return sound.decode(path, limits)
+
+    monkeypatch.setattr(pages, "decode", held)
+
+    async def scenario(stage: Stage) -> None:
+        async with node(stage):
+            create = client(stage).audio.transcriptions.create
+            file = ("a.flac", compressed("FLAC", "bravo"))
+            slow = asyncio.create_task(in_thread(create, model="whisper-1", file=file))
+            try:
+                await until(begun.is_set, "one is decoded")
+                assert (await in_thread(create, model="whisper-1", file=FILE)).text
+                assert not slow.done()
+            finally:
+                go_on.set()
+            assert (await slow).text == "bravo"
 
     play(scenario)

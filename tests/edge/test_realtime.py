@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 from array import array
 from collections.abc import AsyncIterator
@@ -18,6 +19,8 @@ from openai.types.realtime.realtime_translation_server_event import (
 from pydantic import TypeAdapter
 
 from edge.live_server import PATIENCE_S, Stage, play, until
+from edge.many_servers import Company
+from edge.many_servers import play as play_company
 from edge.openai_stage import (
     SPEECH_MS,
     failing_at,
@@ -201,7 +204,7 @@ def test_languages_change_in_the_middle_and_the_input_may_be_named() -> None:
             await until(lambda: sources, "the first is heard")
             while not client.all("session.output_audio.delta"):
                 await client.next()
-            config = audio_config(output={"language": "fr"}, input={"language": "es"})
+            config = audio_config(output={"language": "French"}, input={"language": "es"})
             await client.send("session.update", **config)
             await client.expect("session.updated")
             await client.say(spoken("bravo", rate=RATE))
@@ -466,3 +469,130 @@ def test_where_no_keys_are_set_any_key_will_do() -> None:
                 assert await client.until_closed() == 1000
 
     play(scenario)
+
+
+# The end, and what is in its way
+
+
+def test_who_says_all_at_once_and_goes_away_is_noticed() -> None:
+    async def scenario(stage: Stage) -> None:
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def never(_: Job) -> Result:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            raise AssertionError
+
+        async with node(stage, never), talk(stage) as client:
+            await client.say(spoken("alpha", rate=RATE), chunk_ms=5000)
+            await client.send("session.close")
+            await asyncio.wait_for(begun.wait(), PATIENCE_S)
+            connection = client.ws._response.connection
+            assert connection is not None
+            connection.transport.abort()
+            await asyncio.wait_for(ended.wait(), PATIENCE_S)
+            await until_no_sessions(stage)
+
+    play(scenario)
+
+
+def test_a_client_that_reads_nothing_costs_a_bounded_amount_and_is_let_go() -> None:
+    words = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot") * 8
+
+    async def scenario(stage: Stage) -> None:
+        async def at_length(_: Job) -> Result:
+            return Result(text_asr="x", text_translated="y", tts_audio=bytes(1_000_000))
+
+        async with node(stage, at_length, max_jobs=8), talk(stage) as client:
+            connection = client.ws._response.connection
+            assert connection is not None
+            connection.transport.pause_reading()
+            await client.say(spoken(*words, rate=RATE), chunk_ms=1000)
+            await until(lambda: stage.server.front.closed.get(4408), "it is let go")
+            await until_no_sessions(stage)
+
+    play(scenario)
+
+
+def test_who_has_said_nothing_when_the_instance_stops_is_sent_elsewhere() -> None:
+    async def scenario(stage: Stage) -> None:
+        async with node(stage), talk(stage) as client:
+            await stage.server.drain()
+            await client.say(spoken("alpha", rate=RATE))
+            assert await client.until_closed() == 1001
+            kinds = [event["type"] for event in client.heard]
+            assert kinds == ["session.created", "error", "session.closed"]
+            assert client.heard[1]["error"]["code"] == "going_away"
+            await until_no_sessions(stage)
+
+    play(scenario)
+
+
+def test_a_microphone_that_goes_on_after_the_close_costs_nothing_that_was_said() -> None:
+    async def scenario(stage: Stage) -> None:
+        go_on = asyncio.Event()
+
+        async def wait(job: Job) -> Result:
+            await go_on.wait()
+            return await understand(job)
+
+        async with node(stage, wait), talk(stage) as client:
+            await client.say(spoken("alpha", "bravo", rate=RATE))
+            await client.send("session.close")
+            await client.say(silence(20_000, RATE))
+            assert (await client.expect("error"))["error"]["code"] == "session_closed"
+            go_on.set()
+            assert await client.until_closed() == 1000
+            assert client.text() == "alpha in en bravo in en"
+            assert len(client.all("error")) == 1
+
+    play(scenario)
+
+
+def test_the_end_is_told_once_and_last_though_client_and_instance_end_it_together() -> None:
+    async def scenario(stage: Stage) -> None:
+        begun = asyncio.Event()
+
+        async def slowly(job: Job) -> Result:
+            begun.set()
+            await asyncio.sleep(0.3)
+            return await understand(job)
+
+        async with node(stage, slowly), talk(stage) as client:
+            await client.say(spoken("alpha", rate=RATE))
+            await begun.wait()
+            draining = asyncio.create_task(stage.server.drain())
+            await client.send("session.close")
+            reading = asyncio.create_task(client.until_closed())
+            while not reading.done():
+                # Whatever comes late is refused, but never after the end.
+                with contextlib.suppress(aiohttp.ClientConnectionError):
+                    await client.send("session.update", session={})
+                await asyncio.sleep(0.01)
+            assert client.text() == "alpha in en"
+            assert [event["type"] for event in client.heard].count("session.closed") == 1
+            assert client.heard[-1]["type"] == "session.closed"
+            assert await draining
+
+    play(scenario, server__drain_ms=5000)
+
+
+def test_what_is_said_to_begin_with_waits_for_a_store_that_is_away() -> None:
+    async def scenario(company: Company) -> None:
+        stage = company["A"]
+        async with node(stage), talk(stage) as client:
+            company.store.kill()
+            saying = asyncio.create_task(client.say(spoken("alpha", "bravo", rate=RATE), 50))
+            error = (await client.expect("error"))["error"]
+            assert (error["type"], error["code"]) == ("server_error", "scheduler_dependency_down")
+            company.store.start()
+            await saying
+            await client.send("session.close")
+            assert await client.until_closed() == 1000
+            assert client.text() == "alpha in en bravo in en"
+            assert len(client.all("error")) == 1
+
+    play_company(scenario, "A", keeps=True)

@@ -6,27 +6,35 @@ import asyncio
 import gc
 import itertools
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from edge.live_server import Stage, play, until
+from edge.live_server import Stage, play, registration, until
 from edge.many_servers import Company
 from edge.many_servers import play as play_company
 from edge.openai_stage import RATE, heard, node, silence, spoken, tone, understand
 from lingua_scheduler.errors import InvalidLanguage
 from lingua_scheduler.live import visitor as module
-from lingua_scheduler.live.visitor import NobodyServes, Spoken, VisitInterrupted, Visitor
+from lingua_scheduler.live.visitor import (
+    NobodyServes,
+    PartLost,
+    Spoken,
+    VisitInterrupted,
+    Visitor,
+)
 from lingua_scheduler.messages.from_client import SessionInit
 from lingua_scheduler.messages.shared import PipelineConfig
-from lingua_scheduler.node import Job, Result
+from lingua_scheduler.node import Job, JobFailed, Result
 from lingua_scheduler.node.simulate import echo
 
 pytestmark = pytest.mark.store
 
 TRANSCRIBE = PipelineConfig(use_asr=True, use_nmt=False, use_tts=False)
 WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot")
+ACK_MS = 300
+Handler = Callable[[Job], Coroutine[Any, Any, Result]]
 
 
 def init(**more: Any) -> SessionInit:
@@ -317,3 +325,168 @@ def test_a_node_of_another_instance_does_a_recording() -> None:
             visitor.end()
 
     play_company(scenario)
+
+
+# What is said again, and what is not
+
+IMPATIENT = {"jobs__pending_ms": 200, "jobs__sweep_interval_ms": 20}
+
+
+def refusing(word: str, code: str, times: int) -> tuple[Handler, list[str]]:
+    """Return a handler that refuses a word so many times, and what it was asked for."""
+    asked: list[str] = []
+
+    async def handler(job: Job) -> Result:
+        said = heard(job.audio, job.sample_rate)
+        asked.append(said)
+        if said == word and asked.count(word) <= times:
+            raise JobFailed(code, "for the test")
+        return await understand(job)
+
+    return handler, asked
+
+
+@pytest.mark.parametrize("code", ["NODE_OVERLOADED", "NODE_UNAVAILABLE", "INTERNAL_ERROR"])
+def test_what_the_only_node_had_no_room_for_is_said_again_and_told_once(code: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        handler, asked = refusing("bravo", code, times=3)
+        async with node(stage, handler):
+            visitor, found = await visit(stage, spoken(*WORDS))
+            visitor.end()
+        assert [(part.text_asr, part.missing) for part in found] == [(w, "") for w in WORDS]
+        assert asked.count("bravo") == 4
+        assert len(asked) == len(WORDS) + 3
+
+    play(scenario, **IMPATIENT)
+
+
+def test_what_nobody_ever_has_room_for_ends_the_visit_after_a_few_tries() -> None:
+    async def scenario(stage: Stage) -> None:
+        handler, asked = refusing("bravo", "NODE_OVERLOADED", times=1000)
+        async with node(stage, handler):
+            with pytest.raises(PartLost, match=r"the part from 1\.\d to 3\.\d s could not be"):
+                await visit(stage, spoken(*WORDS))
+        assert asked.count("bravo") == module.FAILURES_MAX
+
+    play(scenario, **IMPATIENT)
+
+
+@pytest.mark.parametrize("code", ["UNSUPPORTED_LANGUAGE", "UNSUPPORTED_FEATURE", "ASR_REFUSED"])
+def test_what_no_node_can_do_is_said_once(code: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        handler, asked = refusing("bravo", code, times=1000)
+        async with node(stage, handler):
+            visitor, found = await visit(stage, spoken("alpha", "bravo", "charlie"))
+            visitor.end()
+        told = [(part.text_asr, part.missing) for part in found]
+        assert told == [("alpha", ""), ("", code), ("charlie", "")]
+        assert asked.count("bravo") == 1
+
+    play(scenario, **IMPATIENT)
+
+
+def test_a_service_that_its_only_node_has_lost_is_not_asked_for_again() -> None:
+    async def scenario(stage: Stage) -> None:
+        asked: list[str] = []
+
+        async def lost(job: Job) -> Result:
+            asked.append(job.job_id)
+            raise JobFailed("MODEL_NOT_AVAILABLE", "it is gone", {"service_id": "asr"})
+
+        async with node(stage, lost):
+            with pytest.raises(PartLost):
+                await visit(stage, spoken("alpha"))
+        assert len(asked) == 1
+
+    play(scenario, jobs__pending_ms=1500, jobs__sweep_interval_ms=20)
+
+
+def test_a_part_whose_every_attempt_was_lost_with_its_node_is_said_again() -> None:
+    async def scenario(stage: Stage) -> None:
+        doomed = await stage.node("doomed", **registration(asr=("es",), to=("es",)))
+        task = asyncio.create_task(visit(stage, spoken(*WORDS)))
+        await doomed.take(await doomed.job())
+        async with node(stage, understand, "healthy"):
+            doomed.drop()
+            _, found = await task
+        assert [(part.text_asr, part.missing) for part in found] == [(w, "") for w in WORDS]
+
+    play(scenario, jobs__attempts_max=1)
+
+
+def test_a_store_that_is_away_longer_than_a_node_may_be_silent_costs_nothing() -> None:
+    """When it is back, attempts have run out whose results are on their way."""
+
+    async def scenario(company: Company) -> None:
+        begun, go_on, asked = asyncio.Event(), asyncio.Event(), []
+
+        async def wait(job: Job) -> Result:
+            asked.append(heard(job.audio, job.sample_rate))
+            begun.set()
+            await go_on.wait()
+            return await understand(job)
+
+        stage = company["A"]
+        async with node(stage, wait):
+            task = asyncio.create_task(visit(stage, spoken(*WORDS)))
+            await begun.wait()
+            company.store.kill()
+            go_on.set()
+            await until(lambda: not stage.server.instance.board.store_is_there, "it is missed")
+            # Long enough for the store to count every attempt as unanswered when it is back.
+            await asyncio.sleep(2 * ACK_MS / 1000)
+            company.store.start()
+            _, found = await task
+            assert [(part.text_asr, part.missing) for part in found] == [(w, "") for w in WORDS]
+
+    play_company(
+        scenario, keeps=True, jobs__ack_ms=ACK_MS, jobs__pending_ms=300,
+        jobs__sweep_interval_ms=20,
+    )  # fmt: skip
+
+
+def test_a_busy_node_is_waited_for_longer_than_a_few_tries() -> None:
+    async def scenario(stage: Stage) -> None:
+        begun, done = asyncio.Event(), asyncio.Event()
+        expired = stage.server.instance.metrics.jobs_total.labels(outcome="expired")
+
+        async def both(job: Job) -> Result:
+            if job.tgt_lang == "fr":
+                begun.set()
+                await done.wait()
+            return await understand(job)
+
+        async with node(stage, both, max_jobs=1):
+            other = asyncio.create_task(visit(stage, spoken("alpha"), tgt_lang="fr"))
+            await begun.wait()
+            task = asyncio.create_task(visit(stage, spoken("bravo")))
+            await until(lambda: expired.value > module.FAILURES_MAX, "it waited often")
+            done.set()
+            assert [part.text_asr for part in (await task)[1]] == ["bravo"]
+            await other
+
+    play(scenario, jobs__pending_ms=100, jobs__sweep_interval_ms=20)
+
+
+def test_a_part_that_somebody_cancelled_is_an_interruption_and_no_missing_text() -> None:
+    async def scenario(stage: Stage) -> None:
+        begun, found, board = asyncio.Event(), [], stage.server.instance.board
+
+        async def hang(_: Job) -> Result:
+            begun.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async with node(stage, hang):
+            visitor = Visitor(stage.server.instance, found.append)
+            await visitor.open(init(), tenant="")
+            task = asyncio.create_task(visitor.speak(in_blocks(spoken("alpha"))))
+            await begun.wait()
+            (job,) = board.jobs.values()
+            _, work = await board.dispatcher.cancel(job.home, job.id, "by_hand")
+            board.perform(work)
+            with pytest.raises(VisitInterrupted, match="the session was ended"):
+                await task
+        assert not found
+
+    play(scenario)

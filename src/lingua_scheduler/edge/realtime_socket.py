@@ -65,13 +65,17 @@ AT_ONCE_BYTES = 8 * 1024
 # Appended audio is heard in such pieces, however much of it comes at once: where speech ends is
 # looked for between them.
 HEARD_BYTES = 2 * e.RATE // 10
-# What waits to be told to a client that reads slowly.
+# What waits to be told to a client that reads slowly: events, and minutes of speech.
 UNTOLD_MAX = 256
+UNTOLD_BYTES_MAX = 16 << 20
 # Unsent bytes above which speech waits, and how often it is looked at.
 UNSENT_BYTES_MAX = 1 << 20
 LOOK_S = 0.02
 # How long a closing socket may take to tell the rest.
 FLUSH_S = 30.0
+# How often a store that cannot be reached is asked again for a session.
+AGAIN_S = 0.25
+GOING_AWAY = "the instance stops; connect again"
 SILENCE = "silence_detected"
 # Whoever listens to an interpreter waits for the end of every sentence: it should be found soon.
 SILENCE_MS = 400
@@ -122,6 +126,8 @@ class RealtimeSocket:
         # Outcomes to be told, in order; speech takes time to be made ready.
         self._untold: asyncio.Queue[TranslationResult | e.ToClient | None] = asyncio.Queue()
         self._untold.put_nowait(e.Created(session=self.state))
+        # How much speech is in them.
+        self._untold_bytes = 0
         # Set when all of it was told, or nobody is there to be told.
         self._is_told = asyncio.Event()
         # Utterance -> where it ended, until its outcome.
@@ -142,7 +148,9 @@ class RealtimeSocket:
         self._put(event)
 
     def _put(self, item: TranslationResult | e.ToClient) -> None:
-        if self._untold.qsize() >= UNTOLD_MAX:
+        if isinstance(item, TranslationResult):
+            self._untold_bytes += len(item.tts_audio)
+        if self._untold.qsize() >= UNTOLD_MAX or self._untold_bytes > UNTOLD_BYTES_MAX:
             self.wire.close(CloseCode.SLOW_READER, "slow reader")
         elif not self._is_over:
             self._untold.put_nowait(item)
@@ -175,6 +183,7 @@ class RealtimeSocket:
             while (item := await self._untold.get()) is not None:
                 if isinstance(item, TranslationResult):
                     await self._tell_result(item)
+                    self._untold_bytes -= len(item.tts_audio)
                 else:
                     self._send(item)
         finally:
@@ -239,14 +248,16 @@ class RealtimeSocket:
             problem = f"audio from {message.start_ms} to {message.end_ms} ms was not taken"
             self.fail(ApiError(503, "audio_not_taken", f"{problem}: {message.reason}"))
         elif isinstance(message, GoAway):
-            self.fail(ApiError(503, "going_away", "the instance stops; connect again"))
+            self.fail(ApiError(503, "going_away", GOING_AWAY))
         elif isinstance(message, ErrorMessage) and message.retry_after_ms is not None:
             self.fail(ApiError(503, message.code.lower(), message.message))
 
     def close(self, code: int, reason: str) -> None:
-        """End the socket after what is still to be told."""
-        self.tell(e.Closed())
-        self.instance.tasks.start(self._end(code, reason))
+        """End the socket after what is still to be told; nothing follows the word of its end."""
+        if not self._is_over:
+            self.tell(e.Closed())
+            self._stop_telling()
+            self.instance.tasks.start(self._hang_up(code, reason))
 
     def _press(self, action: str) -> None:
         """Read no more, or read on; soon and not here, for the session is in the middle of it."""
@@ -280,22 +291,23 @@ class RealtimeSocket:
 
     def finish(self) -> None:
         """The client has said all: tell the rest, then close."""
-        self.wire.receiver = Ended(self)
-        self.instance.tasks.start(self._finish())
+        if not isinstance(self.wire.receiver, Ended):
+            self.wire.receiver = Ended(self)
+            # Nobody else would: it may have been paused for what was said before.
+            self.wire.resume()
+            self.instance.tasks.start(self._finish())
 
     async def _finish(self) -> None:
         if self.session is not None:
             await self.instance.reception.end(self.session, "closed")
-        self.tell(e.Closed())
-        await self._end(CloseCode.NORMAL, "the session was closed")
+        self.close(CloseCode.NORMAL, "the session was closed")
 
-    async def _end(self, code: int, reason: str) -> None:
-        if self._is_over:
-            return
-        self._stop_telling()
+    async def _hang_up(self, code: int, reason: str) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
                 await self._is_told.wait()
+        # To hear the answer to the goodbye.
+        self.wire.resume()
         self.wire.close(code, reason)
 
     def _stop_telling(self) -> None:
@@ -306,6 +318,11 @@ class RealtimeSocket:
     def _expired(self) -> None:
         self.fail(ApiError(400, "session_expired", "the session has reached its longest duration"))
         self.finish()
+
+    def turn_away(self) -> None:
+        """The instance stops: no session begins here any more."""
+        self.fail(ApiError(503, "going_away", GOING_AWAY))
+        self.close(CloseCode.GOING_AWAY, "the instance stops")
 
 
 class Ready:
@@ -318,12 +335,12 @@ class Ready:
         """Take an event."""
         socket = self._socket
         try:
-            self._handle(decoded(data))
+            self._handle(e.decoded(data))
         except ApiError as problem:
-            socket.refuse(problem, event_id_of(data))
+            socket.refuse(problem, e.event_id_of(data))
         except Forbidden as problem:
             refused = ApiError(403, "insufficient_permissions", str(problem))
-            socket.refuse(refused, event_id_of(data))
+            socket.refuse(refused, e.event_id_of(data))
         else:
             socket.errors = 0
 
@@ -344,9 +361,11 @@ class Ready:
             self._socket.finish()
 
     def _append(self, event: e.Append) -> None:
-        check_audio(event.audio)
-        if event.audio:
-            socket = self._socket
+        e.check_audio(event.audio)
+        socket = self._socket
+        if socket.instance.draining:
+            socket.turn_away()
+        elif event.audio:
             opening = socket.wire.receiver = Opening(socket)
             socket.instance.tasks.start(opening.see_through(opening.open(event.audio)))
 
@@ -368,45 +387,66 @@ class Opening(Waiting):
     async def open(self, first: bytes) -> None:
         """Open the session and go on with what came early, or wait for other audio."""
         socket = self._socket
+        unserved: tuple[str, ...] = ()
         # What comes meanwhile waits in the client's socket, but for what was read already.
         socket.wire.pause()
-        session = await self._try()
-        if session is None:
+        session = await self._insist()
+        if session is not None:
+            unserved = await socket.instance.reception.unserved(session.profile)
+        if not self._is_wanted:
+            self._give_up(session)
+        elif session is None:
+            socket.wire.receiver = Ready(socket)
             socket.wire.resume()
-            if not self.is_lost and socket.wire.is_open:
-                socket.wire.receiver = Ready(socket)
-                self.go_on()
-            return
-        unserved = await socket.instance.reception.unserved(session.profile)
-        if self.is_lost:
-            abandon(socket.instance, session)
-            return
+            self.go_on()
+        else:
+            if unserved:
+                tell_unserved(socket)
+            self._talk(session, first)
+
+    def _talk(self, session: LiveSession, first: bytes) -> None:
+        socket = self._socket
         socket.session = session
         talking = socket.wire.receiver = Talking(socket, session)
-        if unserved:
-            tell_unserved(socket)
         talking.hear(first)
         self.go_on()
         if socket.wire.receiver is talking:
             talking.go_on()
+
+    def _give_up(self, session: LiveSession | None) -> None:
+        if session is not None:
+            abandon(self._socket.instance, session)
+        if self._socket.instance.draining:
+            self._socket.turn_away()
 
     def lost(self) -> None:
         """The client went away before its session was open."""
         super().lost()
         self._socket.lost()
 
-    async def _try(self) -> LiveSession | None:
-        socket = self._socket
+    @property
+    def _is_wanted(self) -> bool:
+        """Tell whether the client is there, has not been told its end, and may begin here."""
+        wire, instance = self._wire, self._socket.instance
+        return wire.is_open and wire.receiver is self and not self.is_lost and not instance.draining
+
+    async def _insist(self) -> LiveSession | None:
+        """Open a session, as soon as the store can be reached: what is said waits for it."""
+        socket, is_told = self._socket, False
         tenant = socket.grant.tenant if socket.grant is not None else ""
-        try:
-            return await open_without_return(
-                socket.instance.reception, init_of(socket.state), socket, tenant=tenant
-            )
-        except InvalidInput as problem:
-            socket.refuse(invalid("session", str(problem)))
-        except StoreUnavailable:
-            code = ErrorCode.SCHEDULER_DEPENDENCY_DOWN
-            socket.refuse(ApiError(503, code.lower(), code.hint))
+        while self._is_wanted:
+            try:
+                return await open_without_return(
+                    socket.instance.reception, init_of(socket.state), socket, tenant=tenant
+                )
+            except InvalidInput as problem:
+                socket.refuse(invalid("session", str(problem)))
+                return None
+            except StoreUnavailable:
+                if not is_told:
+                    code, is_told = ErrorCode.SCHEDULER_DEPENDENCY_DOWN, True
+                    socket.fail(ApiError(503, code.lower(), code.hint))
+                await asyncio.sleep(AGAIN_S)
         return None
 
 
@@ -442,7 +482,7 @@ class Talking(Ready):
             wire.resume()
 
     def _append(self, event: e.Append) -> None:
-        check_audio(event.audio)
+        e.check_audio(event.audio)
         self.hear(event.audio)
 
     def hear(self, audio: bytes) -> None:
@@ -482,11 +522,14 @@ class Ended:
 
     def __init__(self, socket: RealtimeSocket) -> None:
         self._socket = socket
+        self._is_told = False
 
     def text(self, data: bytes) -> None:
-        """Refuse what comes too late."""
-        problem = invalid(None, "the session is being closed", "session_closed")
-        self._socket.refuse(problem, event_id_of(data))
+        """Refuse what comes too late, once: a microphone may go on, and the rest is still told."""
+        if not self._is_told:
+            self._is_told = True
+            problem = invalid(None, "the session is being closed", "session_closed")
+            self._socket.refuse(problem, e.event_id_of(data))
 
     def binary(self, data: bytes) -> None:
         """Refuse what comes too late."""
@@ -495,37 +538,6 @@ class Ended:
     def lost(self) -> None:
         """The client went away."""
         self._socket.lost()
-
-
-def decoded(data: bytes) -> e.ClientEvent:
-    """Read an event, or raise `ApiError` that says what is wrong with it."""
-    try:
-        event: e.ClientEvent = e.decode_event(data)
-    except msgspec.ValidationError as problem:
-        text, _, where = str(problem).partition(" - at `$")
-        param = where.strip("`").lstrip(".") or None
-        if "base64" in text:
-            raise invalid("audio", "is no valid base64", "invalid_audio") from None
-        if param == "type" or "`type`" in text:
-            raise invalid("type", "no such event", "unknown_event") from None
-        raise invalid(param, text) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise invalid(None, "the event is no valid JSON", "invalid_json") from None
-    return event
-
-
-def event_id_of(data: bytes) -> object:
-    """Return the id of an event that cannot be used, if it can be found."""
-    try:
-        return e.decode_envelope(data).event_id
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-
-
-def check_audio(audio: bytes) -> None:
-    """Raise `ApiError` if bytes are no whole samples."""
-    if len(audio) % 2:
-        raise invalid("audio", "is no whole number of 16-bit samples", "invalid_audio")
 
 
 def init_of(state: e.RealtimeSession) -> SessionInit:

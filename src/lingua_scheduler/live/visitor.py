@@ -1,9 +1,10 @@
 """A session without a socket: a recording goes in as fast as nodes take it, outcomes come out.
 
 The audio is cut by a clock of its own, that of the recording: fed faster than it was spoken it is
-cut exactly as if it were live. A visitor waits where a live client would be told to pause, never
-has more than one utterance in the queue for a node, and says again what nobody was free for. It
-ends as every session does: each utterance has one outcome. Nobody can come back to it.
+cut exactly as if it were live. A visitor waits where a live client would be told to pause, and
+never has more than one utterance in the queue for a node. Whatever failed for a reason that passes
+is said again: a recording is told whole, but for what no node can do, or not at all. It ends as
+every session does: each utterance has one outcome. Nobody can come back to it.
 """
 
 from __future__ import annotations
@@ -42,22 +43,35 @@ CHUNK_MS = 100
 CHUNKS_AT_ONCE = 8
 # Utterances under way at once: a recording is in no hurry, and live speech needs nodes too.
 IN_FLIGHT_MAX = 4
-# How often an utterance is said that nobody was free for.
-TRIES_MAX = 3
-# Outcomes that say: nobody was free, not: it cannot be done.
-NOBODY_WAS_FREE = frozenset({"expired", "gap_timeout"})
-NOT_TAKEN = "refused"
+# How often an utterance may fail; those that only waited for a free node wait on.
+FAILURES_MAX = 4
+# How long it waits before it is said again, by how often it was said; the last holds for more.
+AGAIN_S = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
+# Reasons of outcomes that say: nobody was free, somebody was lost; not: it cannot be done.
+PASSING = frozenset(
+    {
+        "pending_timeout", "gap_timeout", "refused", "queue_full", "no_ack", "push_failed",
+        "node_lost", "node_restarted", "not_running", "lease_lapsed", "audio_lost",
+        "NODE_OVERLOADED", "NODE_UNAVAILABLE",
+    }
+)  # fmt: skip
 # Steps of a job that say that a node was found for it.
 WITH_A_NODE = frozenset({"DISPATCHED", "NODE_ACCEPTED"})
 SILENCE = "silence_detected"
+# Nobody here does that: whoever ended the session did.
+CANCELLED = "cancelled"
 # How long it is waited between two looks for room, at first and at most.
 LOOK_FIRST_S, LOOK_MAX_S = 0.002, 0.25
-# How much of a client's hint to the recogniser is passed on.
+# How much of a client's hint to the recogniser is passed on, of its end: speech follows on that.
 PROMPT_CHARS_MAX = 800
 
 
 class VisitInterrupted(LinguaError):
     """The instance stops, or lost the session: the recording must be brought again, elsewhere."""
+
+
+class PartLost(LinguaError):
+    """A part of the recording was tried often enough: all of it might succeed at another time."""
 
 
 class NobodyServes(LinguaError):
@@ -70,7 +84,7 @@ class NobodyServes(LinguaError):
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What became of one utterance; `missing` says why there is no text, though there may be."""
+    """What became of one utterance; `missing` says why no node can do it, if that is so."""
 
     start_ms: int
     end_ms: int
@@ -87,7 +101,11 @@ class _Part:
 
     place: int
     piece: Piece
+    # How often it was said, and how often more than patience was missing.
     tries: int = 0
+    failures: int = 0
+    # When it is said again, by the loop's clock.
+    due_s: float = 0.0
     # Who had it last; empty while it waits for anybody.
     node: str = ""
     outcome: Spoken | None = None
@@ -102,6 +120,8 @@ class _Order:
 
     def done(self, part: _Part, outcome: Spoken) -> None:
         part.outcome = outcome
+        # Those before it may take long: its audio is not needed any more.
+        part.piece.audio = b""
         while self.parts and (first := self.parts[0].outcome) is not None:
             self.parts.popleft()
             self.tell(first)
@@ -127,6 +147,8 @@ class Visitor:
         self._news = asyncio.Event()
         # Why it cannot go on; empty while it can.
         self._interrupted = ""
+        # What was tried often enough, and why that failed.
+        self._lost = ""
         # Nothing more will be told.
         self._is_closed = False
         # The segmenter of the recording, and its clock.
@@ -138,7 +160,7 @@ class Visitor:
         """Open the session; raises what is wrong with it, or `NobodyServes`."""
         reception = self._instance.reception
         self.session = await open_without_return(reception, init, self, tenant=tenant)
-        self.session.deliverer.context = prompt[:PROMPT_CHARS_MAX]
+        self.session.deliverer.context = prompt[-PROMPT_CHARS_MAX:]
         self._segmenter = self._make_segmenter()
         try:
             unserved = await self._unserved()
@@ -208,26 +230,39 @@ class Visitor:
         part = self._open.pop(message.utterance_index, None)
         if part is None:
             return
-        may_again = part.tries < TRIES_MAX and not self._interrupted
-        if may_again and self._was_nobody_free(part, message):
-            self._again.append(part)
+        reason = message.detail or message.reason
+        if message.reason == CANCELLED and not self._interrupted:
+            self._interrupted = "the session was ended"
+        if reason in PASSING or message.reason == CANCELLED:
+            self._again_later(part, reason)
             return
-        reason = "" if message.reason == SILENCE else message.detail or message.reason
-        piece = part.piece
-        self._order.done(part, Spoken(piece.start_ms, piece.end_ms, missing=reason))
+        if message.reason == SILENCE:
+            reason = ""
+        self._order.done(part, Spoken(part.piece.start_ms, part.piece.end_ms, missing=reason))
 
-    def _was_nobody_free(self, part: _Part, message: MissingResult) -> bool:
-        """Tell whether another try may help: a node that is still there had its chance."""
-        if part.node in self._board.nodes:
-            return False
-        return message.reason in NOBODY_WAS_FREE or message.detail == NOT_TAKEN
+    def _again_later(self, part: _Part, reason: str) -> None:
+        is_unserved = self._is_unserved()
+        part.failures += bool(part.node or is_unserved)
+        # A node that is still there may have said that it has not got what it takes.
+        is_for_good = is_unserved and part.node in self._board.nodes
+        if part.failures >= FAILURES_MAX or is_for_good:
+            piece = part.piece
+            where = f"{piece.start_ms / 1000:.1f} to {piece.end_ms / 1000:.1f} s"
+            self._lost = f"the part from {where} could not be processed: {reason}"
+        pause_s = AGAIN_S[min(part.tries, len(AGAIN_S)) - 1]
+        part.due_s = asyncio.get_running_loop().time() + pause_s
+        self._again.append(part)
+
+    def _is_unserved(self) -> bool:
+        profile, serves = self.session.profile, self._instance.fleet.serves
+        return not all(serves(profile.demand_of(code)) for code in profile.targets)
 
     # The recording
 
     async def speak(self, blocks: AsyncIterable[bytes]) -> None:
         """Say a recording (pcm16 in blocks of any size); returns when all of it has outcomes.
 
-        Raises `VisitInterrupted` if a part of it could not be said here.
+        Raises `VisitInterrupted` or `PartLost` if a part of it could not be said here.
         """
         size = self.session.profile.audio.bytes_lasting(CHUNK_MS)
         rest = b""
@@ -273,12 +308,23 @@ class Visitor:
         )  # fmt: skip
 
     async def _say(self, part: _Part) -> None:
-        """Admit an utterance when there is room for it, after those to be said again."""
-        await self._until_room()
-        while self._again:
-            self._submit(self._again.popleft())
-            await self._until_room()
+        """Admit an utterance when there is room for it, after what is due to be said again."""
+        delay_s = LOOK_FIRST_S
+        self._check()
+        self._say_again()
+        while not self._has_room(len(self._again)):
+            delay_s = await self._wait(delay_s)
+            self._check()
+            self._say_again()
         self._submit(part)
+
+    def _say_again(self) -> None:
+        """Admit what is to be said again, if its pause is over and there is room."""
+        now_s = asyncio.get_running_loop().time()
+        due = next((part for part in self._again if part.due_s <= now_s), None)
+        if due is not None and self._has_room():
+            self._again.remove(due)
+            self._submit(due)
 
     def _submit(self, part: _Part) -> None:
         admission, now = self.session.admission, self._board.clock.now_ms()
@@ -293,16 +339,9 @@ class Visitor:
         self._open[index] = part
         admission.admit(piece)
 
-    async def _until_room(self) -> None:
-        delay_s = LOOK_FIRST_S
-        while not self._has_room():
-            self._check()
-            delay_s = await self._wait(delay_s)
-        self._check()
-
-    def _has_room(self) -> bool:
+    def _has_room(self, others: int = 0) -> bool:
         """Tell whether all that was said is with a node, and there is not too much of it."""
-        if len(self._open) >= IN_FLIGHT_MAX or self.session.admission.backlog:
+        if len(self._open) + others >= IN_FLIGHT_MAX or self.session.admission.backlog:
             return False
         return all(part.node for part in self._open.values())
 
@@ -310,8 +349,8 @@ class Visitor:
         delay_s = LOOK_FIRST_S
         while self._open or self._again:
             if self._again:
-                await self._until_room()
-                self._submit(self._again.popleft())
+                self._check()
+                self._say_again()
             if self._open and (self._is_closed or self.session.lapsed):
                 raise VisitInterrupted(self._interrupted or "the session was lost")
             delay_s = await self._wait(delay_s)
@@ -333,6 +372,8 @@ class Visitor:
             self._interrupted = "the instance stops"
         if self._interrupted or self.session.lapsed:
             raise VisitInterrupted(self._interrupted or "the session was lost")
+        if self._lost:
+            raise PartLost(self._lost)
 
     # The end
 
@@ -362,10 +403,13 @@ async def open_without_return(
 def abandon(instance: Instance, session: LiveSession) -> None:
     """End a session that nobody listens to: its jobs are cancelled, not waited for."""
     session.detach()
-    if session.closing or session.lapsed:
+    if session.lapsed:
         return
+    is_ending = session.closing
     session.closing = True
     session.end_speech()
+    # Whoever ends it already waits for this.
     session.admission.backlog.clear()
     session.admission.idle.set()
-    instance.tasks.start(instance.reception.end(session, "disconnected"))
+    if not is_ending:
+        instance.tasks.start(instance.reception.end(session, "disconnected"))

@@ -29,6 +29,8 @@ VTT = "text/vtt; charset=utf-8"
 JSON = "application/json"
 # A language that nobody named and no node told: ISO 639's word for undetermined.
 UNDETERMINED = "und"
+# What stands in a text for a part that no node could do; the same in all languages.
+OMITTED = "[…]"
 # Scripts that put no space between words.
 UNSPACED = (
     "CJK",
@@ -160,6 +162,11 @@ class Told:
         )
 
     @property
+    def has_text(self) -> bool:
+        """Tell whether there is any text that somebody said."""
+        return any(self.text_of(part) for part in self.spoken if not part.missing)
+
+    @property
     def missing_ms(self) -> int:
         """Return how long these are together."""
         return sum(part.end_ms - part.start_ms for part in self.spoken if part.missing)
@@ -183,8 +190,10 @@ class Told:
 
 
 def text_of(wish: Wish, part: Spoken) -> str:
-    """Return the text of an utterance in the wanted language."""
-    return (part.text_translated if wish.target else part.text_asr).strip()
+    """Return the text of an utterance in the wanted language, or the mark that it is missing."""
+    if part.missing:
+        return OMITTED
+    return (part.text_translated if wish.is_translated else part.text_asr).strip()
 
 
 def rendered(told: Told) -> tuple[bytes, str]:

@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from lingua_scheduler.edge.openai.language_names import are_same, code_of
 from lingua_scheduler.edge.openai.trouble import invalid
 from lingua_scheduler.errors import InvalidLanguage
-from lingua_scheduler.languages import AUTO, language
+from lingua_scheduler.languages import AUTO
 
 RATE = 24_000
 Name = Annotated[str, Meta(max_length=128)]
@@ -106,6 +107,37 @@ class Envelope(Struct, frozen=True):
 decode_envelope = msgspec.json.Decoder(Envelope).decode
 
 
+def decoded(data: bytes) -> ClientEvent:
+    """Read an event, or raise `ApiError` that says what is wrong with it."""
+    try:
+        event: ClientEvent = decode_event(data)
+    except msgspec.ValidationError as problem:
+        text, _, where = str(problem).partition(" - at `$")
+        param = where.strip("`").lstrip(".") or None
+        if "base64" in text:
+            raise invalid("audio", "is no valid base64", "invalid_audio") from None
+        if param == "type" or "`type`" in text:
+            raise invalid("type", "no such event", "unknown_event") from None
+        raise invalid(param, text) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise invalid(None, "the event is no valid JSON", "invalid_json") from None
+    return event
+
+
+def event_id_of(data: bytes) -> object:
+    """Return the id of an event that cannot be used, if it can be found."""
+    try:
+        return decode_envelope(data).event_id
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def check_audio(audio: bytes) -> None:
+    """Raise `ApiError` if bytes are no whole samples."""
+    if len(audio) % 2:
+        raise invalid("audio", "is no whole number of 16-bit samples", "invalid_audio")
+
+
 # To the client
 
 
@@ -181,7 +213,7 @@ class RealtimeSession(Struct, frozen=True, kw_only=True):
             source = _code("session.audio.input.language", heard.language, may_be_auto=True) or None
         if spoken.language is not UNSET:
             target = _code("session.audio.output.language", spoken.language)
-        if source == target:
+        if source is not None and are_same(source, target):
             raise invalid("session.audio.output.language", "is the language of the input already")
         modalities = config.output_modalities
         return msgspec.structs.replace(
@@ -207,7 +239,7 @@ def _code(param: str, code: str, *, may_be_auto: bool = False) -> str:
     if may_be_auto and code.lower() in ("", AUTO):
         return ""
     try:
-        return language(code)
+        return code_of(code)
     except InvalidLanguage as problem:
         raise invalid(param, str(problem), "invalid_language") from None
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, BinaryIO
 from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import BadHttpMessage
 
+from lingua_scheduler.edge.openai.language_names import are_same, code_of
 from lingua_scheduler.edge.openai.trouble import ApiError, invalid
 from lingua_scheduler.errors import InvalidLanguage
-from lingua_scheduler.languages import AUTO, language
+from lingua_scheduler.languages import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -35,6 +36,14 @@ MALFORMED = (ValueError, AssertionError, RuntimeError, web.RequestPayloadError, 
 # How long a client may send nothing, and the least it may send in the long run.
 SILENCE_S = 30.0
 BYTES_PER_S_MIN = 16 * 1024
+# Fields that are kept; what else comes is passed over, however long it is.
+KNOWN = frozenset(
+    {
+        "model", "language", "prompt", "response_format", "temperature", "stream",
+        "timestamp_granularities", "timestamp_granularities[]", "source_language",
+        "target_language",
+    }
+)  # fmt: skip
 FORMATS = ("json", "text", "srt", "vtt", "verbose_json")
 STREAMED_FORMATS = ("json", "text")
 GRANULARITIES = ("segment", "word")
@@ -68,6 +77,11 @@ class Wish:
     temperature: float = 0.0
     stream: bool = False
 
+    @property
+    def is_translated(self) -> bool:
+        """Tell whether the text is wanted in another language than that of the speech."""
+        return bool(self.target) and not are_same(self.target, self.source)
+
 
 def wish_of(upload: Upload, *, translates: bool) -> Wish:
     """Read the fields of an upload, or raise what is wrong with them."""
@@ -99,7 +113,7 @@ def _language(upload: Upload, name: str, default: str) -> str:
     if not given or (given.lower() == AUTO and name != "target_language"):
         return default
     try:
-        return language(given)
+        return code_of(given)
     except InvalidLanguage as problem:
         raise invalid(name, str(problem), "invalid_language") from None
 
@@ -163,8 +177,10 @@ async def _read(request: web.Request, path: Path, bytes_max: int) -> Upload:
             if part.name == "file":
                 filename = part.filename or ""
                 size = await _store(part, path, bytes_max)
+            elif part.name in KNOWN:
+                fields.setdefault(part.name, []).append(await _text(part))
             else:
-                fields.setdefault(part.name or "", []).append(await _text(part))
+                await _pass_over(part, bytes_max)
     except MALFORMED as problem:
         raise invalid(None, "the body is no valid multipart form", "invalid_multipart") from problem
     except OSError as gone:
@@ -193,6 +209,14 @@ async def _chunks(part: BodyPartReader) -> AsyncIterator[bytes]:
         if not chunk:
             return
         yield chunk
+
+
+async def _pass_over(part: BodyPartReader, bytes_max: int) -> None:
+    size = 0
+    async for chunk in _chunks(part):
+        size += len(chunk)
+        if size > bytes_max:
+            raise _too_large(bytes_max)
 
 
 async def _text(part: BodyPartReader) -> str:

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from lingua_scheduler.live.node import LiveNode
 
 # Names that clients were written with: whatever recognises and translates here answers to them.
-ALIASES = ("whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe", "gpt-realtime-translate")
+ALIASES = (
+    "whisper-1",
+    "gpt-transcribe",
+    "gpt-4o-transcribe",
+    "gpt-4o-mini-transcribe",
+    "gpt-4o-mini-transcribe-2025-12-15",
+    "gpt-realtime-translate",
+)
 OWNER = "lingua"
 
 

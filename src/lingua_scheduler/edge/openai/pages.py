@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -19,13 +19,19 @@ from lingua_scheduler.edge.guard import Problem
 from lingua_scheduler.edge.openai import answers, form
 from lingua_scheduler.edge.openai.events import RealtimeSession
 from lingua_scheduler.edge.openai.models import model_list
-from lingua_scheduler.edge.openai.sound import open_sound
+from lingua_scheduler.edge.openai.sound import decode, open_wav
 from lingua_scheduler.edge.openai.trouble import NEVER_AGAIN, ApiError, invalid
 from lingua_scheduler.edge.openapi import Route
 from lingua_scheduler.edge.session_socket import Forbidden, allow_languages
 from lingua_scheduler.errors import InvalidInput, StoreRejected, StoreUnavailable
 from lingua_scheduler.languages import AUTO
-from lingua_scheduler.live.visitor import NobodyServes, Spoken, VisitInterrupted, Visitor
+from lingua_scheduler.live.visitor import (
+    NobodyServes,
+    PartLost,
+    Spoken,
+    VisitInterrupted,
+    Visitor,
+)
 from lingua_scheduler.messages.codes import ErrorCode
 from lingua_scheduler.messages.from_client import SessionInit
 from lingua_scheduler.messages.shared import PipelineConfig
@@ -33,7 +39,7 @@ from lingua_scheduler.recording import Limits, RecordingTooLarge, UnreadableReco
 from lingua_scheduler.tokens import TokenKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from lingua_scheduler.edge.guard import Guard
     from lingua_scheduler.edge.openai.sound import Sound
@@ -43,8 +49,11 @@ if TYPE_CHECKING:
 MISSING_HEADER = "x-lingua-missing-ms"
 SESSION_HEADER = "x-lingua-session"
 EVENTS = "text/event-stream; charset=utf-8"
+CLIENT_GONE = 499
 # How often a client that waits is looked at: it may have gone.
 GONE_EVERY_S = 0.25
+# How long a client may leave events unread when no more of them fit on their way.
+UNREAD_S = 30.0
 SECRET_S, SECRET_S_MIN, SECRET_S_MAX = 600, 10, 7200
 # What is told as a secret where nobody is asked for one.
 NO_KEYS = "no-key-needed"
@@ -108,8 +117,8 @@ class OpenAiPages:
         self._keys = TokenKeys(auth.client_keys, auth.node_keys)
         # Recordings under way, from the first byte of the upload on.
         self._under_way = 0
-        # Held while a file is opened: decoding may take much memory.
-        self._opening = asyncio.Lock()
+        # Held while a file is decoded, which may take much memory; a WAV file is not.
+        self._decoding = asyncio.Lock()
         self.routes = self._routes()
 
     def _routes(self) -> tuple[Route, ...]:
@@ -223,8 +232,10 @@ class OpenAiPages:
     async def _open(self, upload: form.Upload) -> Sound:
         limits = Limits(self._limits.upload_bytes_max, self._limits.max_duration_ms / 1000)
         try:
-            async with self._opening:
-                return await asyncio.to_thread(open_sound, upload.path, limits)
+            if (sound := await asyncio.to_thread(open_wav, upload.path, limits)) is not None:
+                return sound
+            async with self._decoding:
+                return await asyncio.to_thread(decode, upload.path, limits)
         except RecordingTooLarge as problem:
             raise invalid("file", str(problem), "audio_too_long") from None
         except UnreadableRecording as problem:
@@ -283,23 +294,16 @@ class Task:
 
     def _init(self) -> SessionInit:
         wish = self._wish
-        is_translated = bool(wish.target) and wish.target != wish.source
         # A text in the language of the speech: no translation, so that any target will do.
         target = wish.target or (answers.UNDETERMINED if wish.source == AUTO else wish.source)
         return SessionInit(
             client_version="openai", platform="http", src_lang=wish.source, tgt_lang=target,
             audio_format="pcm16", sample_rate=self._sound.sample_rate,
-            pipeline=PipelineConfig(use_asr=True, use_nmt=is_translated, use_tts=False),
+            pipeline=PipelineConfig(use_asr=True, use_nmt=wish.is_translated, use_tts=False),
             enable_streaming_asr=False, ui_events=False,
         )  # fmt: skip
 
     def _heard(self, part: Spoken) -> None:
-        if self._wish.target == self._wish.source and part.text_asr:
-            # Into the language it is in already.
-            part = Spoken(
-                part.start_ms, part.end_ms, part.text_asr, part.text_asr, part.language,
-                part.missing,
-            )  # fmt: skip
         self._spoken.append(part)
         if self._wish.stream and (text := answers.text_of(self._wish, part)):
             self._deltas.put_nowait(text)
@@ -313,6 +317,8 @@ class Task:
             raise ApiError(504, "processing_timeout", problem, headers=NEVER_AGAIN) from None
         except VisitInterrupted as problem:
             raise interrupted(str(problem)) from None
+        except PartLost as problem:
+            raise ApiError(503, "part_not_processed", str(problem), headers=NEVER_AGAIN) from None
         except UnreadableRecording as problem:
             raise invalid("file", f"invalid file format: {problem}", "invalid_audio") from None
 
@@ -327,7 +333,7 @@ class Task:
 
     def _told(self) -> answers.Told:
         told = answers.Told(self._wish, self._spoken, self._sound.duration_ms)
-        if told.missing and not told.text:
+        if told.missing and not told.has_text:
             reasons = ", ".join(sorted({part.reason for part in told.missing}))
             raise ApiError(
                 503, "nothing_could_be_processed",
@@ -352,29 +358,46 @@ class Task:
         speaking = asyncio.create_task(self._speak(within_s))
         speaking.add_done_callback(lambda _: self._deltas.put_nowait(None))
         try:
-            await while_connected(request, self._pass_on(response))
+            await while_connected(request, self._pass_on(request, response))
             await speaking
             told = self._told()
-            await response.write(event(answers.TextDone(text=told.text, missing=told.missing)))
+            done = event(answers.TextDone(text=told.text, missing=told.missing))
         except ApiError as problem:
-            await response.write(b"event: error\n" + event(problem.body))
+            if problem.status == CLIENT_GONE:
+                raise
+            done = b"event: error\n" + event(problem.body)
         finally:
             speaking.cancel()
             await asyncio.gather(speaking, return_exceptions=True)
-        await response.write_eof()
+        async with read_by(request):
+            await response.write(done)
+            await response.write_eof()
         return response
 
-    async def _pass_on(self, response: web.StreamResponse) -> None:
+    async def _pass_on(self, request: web.Request, response: web.StreamResponse) -> None:
         before = ""
         while (text := await self._deltas.get()) is not None:
             delta = answers.spaced(before, text)
             before = text
-            await response.write(event(answers.TextDelta(delta=delta)))
+            async with read_by(request):
+                await response.write(event(answers.TextDelta(delta=delta)))
 
 
 def tenant_of(grant: ClientGrant | None) -> str:
     """Return whose caller it is; empty: nobody's in particular."""
     return grant.tenant if grant is not None else ""
+
+
+@asynccontextmanager
+async def read_by(request: web.Request) -> AsyncIterator[None]:
+    """Write to a client, but not for ever: one that does not read is one that went away."""
+    try:
+        async with asyncio.timeout(UNREAD_S):
+            yield
+    except (TimeoutError, ConnectionError):
+        if request.transport is not None:
+            request.transport.abort()
+        raise gone() from None
 
 
 async def while_connected(request: web.Request, work: Awaitable[None]) -> None:
@@ -384,7 +407,7 @@ async def while_connected(request: web.Request, work: Awaitable[None]) -> None:
         while not task.done():
             await asyncio.wait([task], timeout=GONE_EVERY_S)
             if not task.done() and (request.transport is None or request.transport.is_closing()):
-                raise ApiError(499, "client_gone", "the client went away")
+                raise gone()
         task.result()
     finally:
         task.cancel()
@@ -401,7 +424,7 @@ async def read_json(request: web.Request) -> SecretRequest:
         return msgspec.json.decode(data, type=SecretRequest)
     except TimeoutError:
         raise ApiError(408, "upload_too_slow", "the body did not come in time") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         raise invalid(None, str(problem), "invalid_json") from None
 
 
@@ -413,6 +436,11 @@ def answered(answer: msgspec.Struct) -> web.Response:
 def event(answer: msgspec.Struct) -> bytes:
     """Return an answer as one server-sent event."""
     return b"data: " + msgspec.json.encode(answer) + b"\n\n"
+
+
+def gone() -> ApiError:
+    """Return the error that nobody reads, for there is nobody."""
+    return ApiError(CLIENT_GONE, "client_gone", "the client went away, or does not read")
 
 
 def interrupted(why: str) -> ApiError:

@@ -63,21 +63,26 @@ class Sound:
         self.source.close()
 
 
-def open_sound(path: Path, limits: Limits) -> Sound:
-    """Open an uploaded file, or raise `UnreadableRecording`; blocks, so call it in a thread.
-
-    What is no WAV is decoded in memory, put beside the file and read from there: whoever calls sees
-    to it that only one is decoded at a time.
-    """
+def open_wav(path: Path, limits: Limits) -> Sound | None:
+    """Open a WAV file, or raise `UnreadableRecording`; None: it is none. Blocks."""
     try:
         sample_rate, duration_ms = _measured(path, limits)
     except UnknownFormat:
-        decoded_s = min(limits.duration_s_max, DECODED_S_MAX)
-        whole = read(path, Limits(limits.bytes_max, decoded_s))
-        samples = path.with_suffix(".pcm")
-        samples.write_bytes(whole.pcm)
-        return Sound(whole.sample_rate, whole.duration_ms, samples.open("rb"))
+        return None
     return Sound(sample_rate, duration_ms, WavStream(path.open("rb"), limits))
+
+
+def decode(path: Path, limits: Limits) -> Sound:
+    """Open what is no WAV file, or raise `UnreadableRecording`. Blocks.
+
+    It is decoded in memory, put beside the file and read from there: whoever calls sees to it that
+    only one is decoded at a time.
+    """
+    decoded_s = min(limits.duration_s_max, DECODED_S_MAX)
+    whole = read(path, Limits(limits.bytes_max, decoded_s))
+    samples = path.with_suffix(".pcm")
+    samples.write_bytes(whole.pcm)
+    return Sound(whole.sample_rate, whole.duration_ms, samples.open("rb"))
 
 
 def _measured(path: Path, limits: Limits) -> tuple[int, int]:
