@@ -194,7 +194,8 @@ class LiveSession:
         self.admission.go_on(former)
         self.deliverer.seq = last_seq
         self._segmenter.go_on(*audio)
-        self.ledger.earlier(former.heard_ms)
+        # Also the silence that was acknowledged after what was heard last.
+        self.ledger.earlier(audio[1])
         for turn in former.turns:
             self._board.tasks.start(self._end_turn(turn))
 

@@ -145,4 +145,4 @@ def _unaccounted_ms(report: Report) -> int:
     if found is None:
         return int(report.audio_ms)
     known = found.delivered_ms + found.silent_ms + found.failed_ms + found.skipped_ms
-    return found.admitted_ms - known - found.earlier_ms
+    return found.admitted_ms - known
