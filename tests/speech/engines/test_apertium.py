@@ -102,6 +102,17 @@ def test_french_is_reached_over_spanish_and_stays_polite(apertium: Apertium) -> 
     assert apertium.translate("Do you want a coffee?", "en", "fr", WATCH) == "Vous voulez un café?"
 
 
+def test_a_sentence_does_not_change_how_others_are_translated(apertium: Apertium) -> None:
+    had = "John had then leisure to consider."
+    before = apertium.translate(had, "en", "es", WATCH)
+    apertium.translate("He might even have been made amiable himself.", "en", "es", WATCH)
+    assert (
+        apertium.translate(had, "en", "es", WATCH)
+        == before
+        == "John hubo entonces ocio para considerar."
+    )
+
+
 def test_a_region_is_served_by_its_language(apertium: Apertium) -> None:
     assert apertium.translate("The house", "en-us", "es-mx", WATCH) == "La casa"
 

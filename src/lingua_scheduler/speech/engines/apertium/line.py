@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from lingua_scheduler.speech.engine import EngineError
 from lingua_scheduler.speech.engines.apertium import protection, stream
 from lingua_scheduler.speech.engines.apertium.pipeline import Pipeline, PipelineLost
+from lingua_scheduler.speech.engines.apertium.tagging import held_to, whole_again
 
 if TYPE_CHECKING:
     from lingua_scheduler.speech.engines.apertium.edits import Edits, Units
     from lingua_scheduler.speech.engines.apertium.modes import Mode
+    from lingua_scheduler.speech.engines.apertium.tagging import Allowed
 
 # A full stop that the tagger needs and the sentence did not have; the blank marks it as ours.
 ADDED_STOP: Final = ".[]"
@@ -68,11 +70,18 @@ class Line:
             self._start()
         added = not text.rstrip().endswith(ENDS)
         data = stream.escape(text.rstrip()) + (ADDED_STOP if added else "[]")
+        allowed: Allowed = {}
         for pipeline, stage in self._stretches:
             data = pipeline.ask(data.encode("utf-8", "replace")).decode("utf-8", "replace")
-            if stage:
-                units: Units = getattr(edits, stage)(stream.read(data))
-                data = stream.write(without_marks(units) if stage == "target" else units)
+            if not stage:
+                continue
+            units = stream.read(data)
+            if stage == "tagged":
+                units = held_to(units, allowed)
+            edited: Units = getattr(edits, stage)(units)
+            if stage == "analysed":
+                edited, allowed = whole_again(units, edited)
+            data = stream.write(without_marks(edited) if stage == "target" else edited)
         return _plain(data, added)
 
     def _start(self) -> None:
