@@ -2,67 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
+from cli import node_command
+from cli.node_command import ended, parsed
 from lingua_scheduler.cli import node as command
 from lingua_scheduler.errors import ConfigError
 from lingua_scheduler.messages.from_node import JobAck, JobResult, NodeDrain
 from lingua_scheduler.messages.to_node import NodeErrorMessage
 from lingua_scheduler.node.sdk import DEFAULT_URL
-from node.scripted import (
-    Connection,
-    ScriptedScheduler,
-    ignored,
-    job,
-    run,
-    scripted_scheduler,
-)
+from node.scripted import Connection, ScriptedScheduler, ignored, job, run, scripted_scheduler
 
 pytestmark = pytest.mark.unit
 
-# As `lingua node`, whatever other commands there are.
-START = """
-import argparse, sys
-from lingua_scheduler.cli import node
-parser = argparse.ArgumentParser()
-node.add_parser(parser.add_subparsers())
-args = parser.parse_args(["node", *sys.argv[1:]])
-sys.exit(args.run(args))
-"""
 
-
-def parsed(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    command.add_parser(parser.add_subparsers())
-    return parser.parse_args(["node", *words])
-
-
-@asynccontextmanager
-async def started(
+def started(
     scheduler: ScriptedScheduler, *words: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", START, "--simulate", "--url", scheduler.url, *words,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
-
-
-async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, str, str]:
-    out, err = await asyncio.wait_for(process.communicate(), 20)
-    return process.returncode, out.decode(), err.decode()
+) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    return node_command.started(scheduler.url, "--simulate", *words)
 
 
 def test_it_must_be_said_what_the_node_is_made_of(capsys: pytest.CaptureFixture[str]) -> None:

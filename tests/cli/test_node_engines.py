@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import signal
-import sys
 import wave
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from lingua_scheduler.cli import node as command
+from cli import node_command
+from cli.node_command import ended, parsed
 from lingua_scheduler.errors import ConfigError
 from lingua_scheduler.messages.from_node import JobAck, JobResult, NodeDrain, NodeRegister
 from lingua_scheduler.messages.to_node import NodeErrorMessage
@@ -36,32 +34,10 @@ def engines(
     monkeypatch.setenv("LINGUA_MODELS", str(tmp_path / "models"))
 
 
-def parsed(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    command.add_parser(parser.add_subparsers())
-    return parser.parse_args(["node", *words])
-
-
-@asynccontextmanager
-async def started(
+def started(
     url: str, *words: str, engines: tuple[str, ...] = ENGINES
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "lingua_scheduler", "node", "--engines", *engines,
-        "--url", url, "--node-id", "n1", *words,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
-
-
-async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, str, str]:
-    out, err = await asyncio.wait_for(process.communicate(), 30)
-    return process.returncode, out.decode(), err.decode()
+) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    return node_command.started(url, "--engines", *engines, "--node-id", "n1", *words)
 
 
 async def one_job(scheduler: ScriptedScheduler) -> JobResult:
@@ -290,3 +266,18 @@ def test_impossible_settings_are_refused(tmp_path: Path) -> None:
         args = parsed("--engines", *words)
         with pytest.raises(ConfigError):
             args.run(args)
+
+
+def test_a_second_node_with_the_same_page_of_metrics_says_that_it_is_taken() -> None:
+    async def scenario() -> None:
+        async with scripted_scheduler() as scheduler:
+            taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+            port = taken.sockets[0].getsockname()[1]
+            words = ("--max-jobs", "1", "--metrics", str(port))
+            async with taken, started(scheduler.url, *words) as process:
+                code, _, err = await ended(process)
+        assert code == 2
+        assert f"--metrics: http://127.0.0.1:{port}" in err
+        assert "Traceback" not in err
+
+    run(scenario())

@@ -7,6 +7,7 @@ on the import path of this process and of every worker process.
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
+import soundfile
 
 from lingua_scheduler.messages.from_node import FromNode, NodeAsrPartial
 from lingua_scheduler.messages.shared import PipelineConfig
@@ -77,6 +80,13 @@ def spoken(text: str, duration_ms: int = 0) -> bytes:
     raw = text.encode()
     size = max(len(raw) + len(raw) % 2, duration_ms * 32)
     return raw.ljust(size, b"\0")
+
+
+def as_flac(pcm: bytes) -> bytes:
+    """Return 16 kHz audio as a file that loses nothing of it: the text in it stays."""
+    file = io.BytesIO()
+    soundfile.write(file, np.frombuffer(pcm, "<i2"), 16_000, "PCM_16", format="FLAC")
+    return file.getvalue()
 
 
 class Desk:

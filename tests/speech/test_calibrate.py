@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,12 @@ def test_what_is_kept_is_bounded_and_damage_is_only_measured_again(tmp_path: Pat
     assert calibrate.kept(tmp_path, "3") is not None
     nowhere = tmp_path / calibrate.FILE / "no-folder"
     assert not calibrate.keep(nowhere, "3", Calibration(2, (), 1.0))
+
+
+def test_several_nodes_that_share_a_folder_do_not_disturb_each_other(tmp_path: Path) -> None:
+    def keep(number: int) -> bool:
+        return calibrate.keep(tmp_path, f"{number % 4}", Calibration(2, (), 1.0))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(keep, range(400)))
+    assert [path.name for path in tmp_path.iterdir()] == [calibrate.FILE]

@@ -21,7 +21,7 @@ from edge.live_server import NewClient, Stage, play
 from lingua_scheduler.edge.server import NODE_PATH
 from lingua_scheduler.node import Node
 from lingua_scheduler.speech.assembly import Assembly
-from speech.stages import WHOLE, assembled, is_met, spoken, until
+from speech.stages import WHOLE, as_flac, assembled, is_met, spoken, until
 
 pytestmark = pytest.mark.stress
 
@@ -89,6 +89,24 @@ def test_a_node_of_engines_serves_a_session() -> None:
             result = client.all("translation_result")[0]
             assert result["service_timings"]["asr_ms"] > 0
             assert served.done == 1
+
+    play(scenario, **SETTINGS)
+
+
+def test_a_client_in_the_field_is_served_if_what_it_calls_opus_says_what_it_is() -> None:
+    async def scenario(stage: Stage) -> None:
+        async with serving(stage, "n1") as served:
+            client = await stage.old_client("en", "es")
+            file = as_flac(spoken("good morning", 500))
+            await client.say(file[:100])
+            await client.say(file[100:], is_final=True)
+            assert (await client.result(0))["text_translated"] == "en in es: good morning"
+            # Bare packets are not guessed at: told, in their place, and tried nowhere else.
+            await client.say(b"\x48\x0b\xe4\xc1" * 50, is_final=True)
+            await until(lambda: served.node.stats.failed == 1, "it is refused")
+            await client.say(file, is_final=True)
+            assert (await client.result(2))["text_translated"] == "en in es: good morning"
+            assert served.node.stats.jobs == 3
 
     play(scenario, **SETTINGS)
 

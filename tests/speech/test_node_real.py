@@ -6,12 +6,15 @@ Needs `lingua models install bench`. What is asserted is coarse: figures are `li
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
 import wave
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
 from lingua_scheduler.models import default_store
 from lingua_scheduler.node import Job, Result
@@ -84,6 +87,22 @@ def test_real_speech_is_heard_translated_and_spoken_and_what_is_spoken_is_unders
             scores = back.extra.language_probabilities or {}
             assert scores["es"] > 0.5
             assert set(scores) <= {"en", "es"}
+
+    run(scenario())
+
+
+def test_speech_that_comes_as_ogg_opus_is_understood_as_well() -> None:
+    async def scenario() -> None:
+        async with Assembly(plan_of(["default"])) as node:
+            for number, (text, audio) in enumerate(recordings().items()):
+                file = io.BytesIO()
+                samples = np.frombuffer(audio, "<i2")
+                soundfile.write(file, samples, 16_000, "OPUS", format="OGG")
+                job = of(file.getvalue(), number, audio_format="opus")
+                assert len(job.audio) * 4 < len(audio)
+                result = await done(node, job)
+                assert word_error_rate([(text, result.text_asr)]) <= 0.15
+                assert result.tts_audio
 
     run(scenario())
 

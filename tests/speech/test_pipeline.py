@@ -12,15 +12,17 @@ from lingua_scheduler.messages.codes import RETRYABLE_NODE_ERRORS
 from lingua_scheduler.messages.shared import PipelineConfig
 from lingua_scheduler.node import JobFailed
 from lingua_scheduler.speech.abilities import Engine
-from lingua_scheduler.speech.host import Crew, CrewRules
+from lingua_scheduler.speech.host import Crew, CrewRules, wire
 from lingua_scheduler.speech.meters import Meters
 from lingua_scheduler.speech.plugins import Spec
 from lingua_scheduler.speech.stages import Stage
-from speech.stages import Desk, assembled, done, hints, is_met, run, spoken, until
+from speech.stages import Desk, as_flac, assembled, done, hints, is_met, run, spoken, until
 
 pytestmark = pytest.mark.stress
 
 TEXT_ONLY = PipelineConfig(use_asr=True, use_nmt=True, use_tts=False)
+# The beginning of a WebM file.
+EBML = b"\x1a\x45\xdf\xa3" + bytes(60)
 HEARD_ONLY = PipelineConfig(use_asr=True, use_nmt=False, use_tts=False)
 
 
@@ -83,16 +85,75 @@ def test_silence_and_no_audio_end_as_nothing_said() -> None:
 def test_audio_that_cannot_be_read_and_languages_not_served_fail_for_good_or_elsewhere() -> None:
     async def scenario() -> None:
         async with assembled() as node:
-            with pytest.raises(JobFailed) as opus:
-                await done(node, Desk().job(audio_format="opus"))
-            assert opus.value.code == "UNSUPPORTED_FEATURE"
-            assert opus.value.code not in RETRYABLE_NODE_ERRORS
+            for audio in (spoken("hello"), b"fLaC" + bytes(100)):
+                with pytest.raises(JobFailed) as opus:
+                    await done(node, Desk().job(audio_format="opus", audio=audio))
+                assert opus.value.code == "UNSUPPORTED_FEATURE"
+                assert opus.value.code not in RETRYABLE_NODE_ERRORS
+            # More than goes to a worker at once: as large for every node.
+            with pytest.raises(JobFailed) as huge:
+                await done(node, Desk().job(audio=b"\1" * (wire.FRAME_BYTES_MAX + 2)))
+            assert huge.value.code not in RETRYABLE_NODE_ERRORS
             for fields in ({"tgt_lang": "fr"}, {"src_lang": "de"}, {"src_lang": "fr"}):
                 with pytest.raises(JobFailed) as other:
                     await done(node, Desk().job(**fields))
                 assert other.value.code == "MODEL_NOT_AVAILABLE"
                 # What this node has works: no service is to be left out for others' jobs.
                 assert other.value.details is None
+
+    run(scenario())
+
+
+def test_audio_that_says_what_it_is_is_decoded_in_the_recognisers_process() -> None:
+    async def scenario() -> None:
+        async with assembled() as node:
+            file = as_flac(spoken("good morning", 1000))
+            result = await done(node, Desk().job(audio_format="opus", audio=file))
+            assert result.text_asr == "good morning"
+            assert node.meters.engine_seconds.labels("file").count == 1
+            # Its real length counts, not that of its bytes.
+            assert node.meters.audio.value == 1.0
+            assert (await done(node, Desk().job(audio_format="opus", audio=b""))).text_asr == ""
+
+    run(scenario())
+
+
+def test_a_decoder_that_another_node_may_have_is_missed_without_blaming_a_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with assembled() as node:
+            with pytest.raises(JobFailed) as failed:
+                await done(node, Desk().job(audio_format="opus", audio=EBML))
+            assert (failed.value.code, failed.value.details) == ("MODEL_NOT_AVAILABLE", None)
+            assert "ffmpeg" in failed.value.message
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    run(scenario())
+
+
+@pytest.mark.parametrize("word", ["asr!slow!once!met", "tts!slow!once!met"])
+def test_a_job_ends_before_the_scheduler_gives_it_up_and_costs_no_worker(word: str) -> None:
+    async def scenario() -> None:
+        async with assembled(attempt_s=5) as node:
+            before = {name: crew.pids for name, crew in node.crews.items()}
+            with pytest.raises(JobFailed) as late:
+                await done(node, Desk().job(word))
+            assert late.value.code == "JOB_TIMEOUT"
+            assert late.value.code in RETRYABLE_NODE_ERRORS
+            assert (await done(node, Desk().job("next"))).text_asr == "next"
+            assert {name: crew.pids for name, crew in node.crews.items()} == before
+            assert node.meters.jobs.labels("JOB_TIMEOUT").value == 1
+
+    run(scenario())
+
+
+def test_more_speech_than_a_message_may_hold_is_left_out_and_the_text_is_told() -> None:
+    async def scenario() -> None:
+        async with assembled("asr=ear", "mt=pen", "tts=teller") as node:
+            result = await done(node, Desk().job(" ".join(f"word{n}" for n in range(2000))))
+            assert (result.tts_audio, result.reason_codes) == (b"", ("too_long_to_speak",))
+            assert result.text_translated.startswith("en in es: word0 word1")
 
     run(scenario())
 

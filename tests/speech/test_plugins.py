@@ -57,6 +57,7 @@ def test_a_line_is_read_into_role_name_and_options() -> None:
         "asr=whisper:model",
         "asr=whisper:=x",
         "ear=whisper",
+        "file=files",
         "asr=whisper:a=1,a=2",
         "asr=whisper: =x",
     ],

@@ -171,6 +171,7 @@ class Abilities:
             )
             for role in self._of
             for engine in self.engines(role)
+            if role != "file"
         )
 
 

@@ -20,6 +20,7 @@ from lingua_scheduler.speech.engine import EngineError
 from lingua_scheduler.speech.host import Crew, CrewRules, WorkerLost
 from lingua_scheduler.speech.meters import Meters
 from lingua_scheduler.speech.pipeline import Pipeline
+from lingua_scheduler.speech.plugins import FILES
 from lingua_scheduler.speech.presets import SERVICES
 
 if TYPE_CHECKING:
@@ -155,14 +156,18 @@ class Assembly:
             queue_max=QUEUE_MAX,
             wait_s=WORKER_WAIT_S,
         )
-        return Crew(self.plan.of(service), rules, watch=self._watching(service))
+        return Crew(self._specs(service), rules, watch=self._watching(service))
+
+    def _specs(self, service: Service) -> tuple[Spec, ...]:
+        """Return what a stage's workers load: the engines of the plan, and who reads files."""
+        return (*self.plan.of(service), *((FILES,) if service == "asr" else ()))
 
     def _take_stock(self) -> None:
         """Find out what was loaded; raises if that is no recogniser."""
         engines: dict[Role, list[Engine]] = {}
         for service, crew in self.crews.items():
             self._leave_out(service, crew.failures)
-            for index, spec in enumerate(self.plan.of(service)):
+            for index, spec in enumerate(self._specs(service)):
                 if index in crew.abouts:
                     engines.setdefault(spec.role, []).append(
                         Engine(index, crew.abouts[index], spec.role)
@@ -182,10 +187,10 @@ class Assembly:
             str(service): stages.Stage(service, crew, meters)
             for service, crew in self.crews.items()
         }
-        return Pipeline(working, self.abilities, meters)
+        return Pipeline(working, self.abilities, meters, self.plan.crew.attempt_s)
 
     def _leave_out(self, service: Service, failures: dict[int, Any]) -> None:
-        specs = self.plan.of(service)
+        specs = self._specs(service)
         self.left_out |= {str(specs[index]): str(error) for index, error in failures.items()}
 
     # Readiness

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import os
 import platform
+import secrets
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -184,7 +185,8 @@ def keep(folder: Path, key: str, result: Calibration) -> bool:
     """Keep a result for the next start; tells whether that could be done."""
     others = {name: one for name, one in _read(folder).items() if name != key}
     newest = dict(list(others.items())[-(KEPT_MAX - 1) :]) | {key: result}
-    temporary = folder / f".{FILE}.{os.getpid()}"
+    # Not by the process' id: containers that share the folder have the same.
+    temporary = folder / f".{FILE}.{secrets.token_hex(8)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(msgspec.json.encode(newest))

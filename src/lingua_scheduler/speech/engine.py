@@ -1,4 +1,4 @@
-"""What an engine is: five small interfaces and what goes through them.
+"""What an engine is: small interfaces, one for each role, and what goes through them.
 
 An engine is made once, by `plugins.make(spec)`, inside a worker process; there its methods are
 called one at a time. It may block for as long as it works. It raises `EngineError` when it cannot
@@ -14,7 +14,8 @@ import msgspec
 
 from lingua_scheduler.errors import LinguaError
 
-Role = Literal["asr", "mt", "tts", "vad", "lid"]
+Role = Literal["asr", "mt", "tts", "vad", "lid", "file"]
+# Those that are configured; who reads files is always there.
 ROLES: tuple[Role, ...] = ("asr", "mt", "tts", "vad", "lid")
 
 
@@ -169,6 +170,13 @@ class LanguageFinder(Engine, Protocol):
         """Return language -> probability, of those allowed; of all it knows if none are given."""
 
 
+class FileReader(Engine, Protocol):
+    """Sound out of a file that says what it is (file)."""
+
+    def read(self, data: bytes, watch: Watch) -> Sound:
+        """Decode it."""
+
+
 # What is asked of an engine in each role.
 METHODS: dict[Role, str] = {
     "asr": "recognise",
@@ -176,4 +184,5 @@ METHODS: dict[Role, str] = {
     "tts": "speak",
     "vad": "spans",
     "lid": "identify",
+    "file": "read",
 }

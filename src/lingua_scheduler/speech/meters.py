@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "lingua_node_"
 SERVICES: Final = ("asr", "nmt", "tts")
-ROLES: Final = ("vad", "asr", "lid", "mt", "tts")
+ROLES: Final = ("file", "vad", "asr", "lid", "mt", "tts")
 OUTCOMES: Final = ("done", "silent", "cancelled")
 KNOWN_CODES: Final = frozenset(ErrorCode)
 

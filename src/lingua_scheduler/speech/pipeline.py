@@ -17,6 +17,7 @@ from lingua_scheduler.languages import base_of
 from lingua_scheduler.node import ExtraResult, JobFailed, Result
 from lingua_scheduler.speech import stages, text
 from lingua_scheduler.speech.abilities import closest
+from lingua_scheduler.speech.containers import Heads, format_of
 from lingua_scheduler.speech.engine import Heard, Hint, Sound
 from lingua_scheduler.speech.partials import Partials
 from lingua_scheduler.speech.recognition import Recognitions, key_of
@@ -37,8 +38,16 @@ if TYPE_CHECKING:
 SPEECH_RATE: Final = 16_000
 # How long a slice waits for the recognition of the one before it.
 ORDER_WAIT_S: Final = 10.0
+# What is left of an attempt to report it and to give it to another node.
+REPORT_S: Final = 2.0
+# What the scheduler takes in one message by default, as JSON. More would end the connection.
+SPOKEN_BYTES_MAX: Final = 10 << 20
 # What the voice gate leaves of the silence around speech.
 MARGIN_MS: Final = 300
+TOO_LONG_TO_SPEAK: Final = "too_long_to_speak"
+NOT_READABLE: Final = (
+    "{} is read if the utterance is an Ogg, WebM, FLAC or WAV file; else send pcm16"
+)
 # What a recogniser puts after speech that breaks off: it does not, the next slice goes on.
 TRAILING: Final = ".… "
 
@@ -49,6 +58,8 @@ class Timings(dict[str, float]):
     def __init__(self) -> None:
         super().__init__()
         self._began = self._last = perf_counter()
+        # How long the speech is, once that is known.
+        self.audio_s = 0.0
 
     def lap(self, name: str) -> None:
         """Note that a stage ends here; it began where the last one ended."""
@@ -65,13 +76,18 @@ class Timings(dict[str, float]):
 class Pipeline:
     """Does jobs with the engines of one node."""
 
-    def __init__(self, of: Mapping[str, Stage], can: Abilities, meters: Meters) -> None:
+    def __init__(
+        self, of: Mapping[str, Stage], can: Abilities, meters: Meters, attempt_s: float
+    ) -> None:
         # By service: asr always, nmt and tts if there are engines for them.
         self._of = of
         self._can = can
         self._meters = meters
+        # How long a job may take: the scheduler waits no longer, and does not say for how long.
+        self._within_s = attempt_s - REPORT_S
         self._turns = Turns()
         self._recognitions = Recognitions()
+        self._heads = Heads()
         meters.shared.follow(lambda: self._recognitions.shared)
 
     async def handle(self, job: Job) -> Result:
@@ -80,7 +96,7 @@ class Pipeline:
         outcome = "INTERNAL_ERROR"
         self._meters.jobs_running.inc()
         try:
-            result = await self._do(job, timings)
+            result = await self._in_time(job, timings)
             outcome = "done" if result.text_asr else "silent"
         except JobFailed as failed:
             outcome = failed.code
@@ -92,15 +108,25 @@ class Pipeline:
             return result
         finally:
             self._meters.jobs_running.dec()
-            audio_s = len(job.audio) / 2 / max(1, job.sample_rate)
-            self._meters.ended(outcome, audio_s, timings.total()["total_ms"] / 1000)
+            took_s = timings.total()["total_ms"] / 1000
+            self._meters.ended(outcome, timings.audio_s, took_s)
+
+    async def _in_time(self, job: Job, timings: Timings) -> Result:
+        """Do a job within the time that the scheduler waits for it."""
+        try:
+            async with asyncio.timeout(self._within_s):
+                return await self._do(job, timings)
+        except TimeoutError as error:
+            waited = f"not done within {self._within_s:g} s"
+            raise JobFailed("JOB_TIMEOUT", waited) from error
 
     async def _do(self, job: Job, timings: Timings) -> Result:
-        sound = sound_of(job)
         wish = wish_of(job, self._can)
         turns = self._turns
         place = turns.enter(job.turn_id, job.utterance_index, goes_on=job.is_max_duration_triggered)
         try:
+            sound = await self._sound_of(job)
+            timings.audio_s = sound.duration_ms / 1000
             heard, said = await self._hear(job, sound, wish, place)
         finally:
             place.leave()
@@ -113,11 +139,14 @@ class Pipeline:
         if job.pipeline.use_nmt:
             translated = await self._translate(job, sound, heard, said, target)
             timings.lap("nmt_ms")
-        spoken = b""
+        spoken, remarks = b"", heard.remarks
         if job.pipeline.use_tts:
             aloud = (translated, target) if job.pipeline.use_nmt else (said, heard.language)
             spoken = await self._speak(*aloud)
             timings.lap("tts_ms")
+        if len(spoken) > SPOKEN_BYTES_MAX:
+            # The text is worth more than nothing.
+            spoken, remarks = b"", (*remarks, TOO_LONG_TO_SPEAK)
         return Result(
             text_asr=said,
             text_translated=translated,
@@ -125,10 +154,22 @@ class Pipeline:
             timings=timings.total(),
             extra=ExtraResult(language_probabilities=heard.scores or None),
             quality_score=heard.confidence,
-            reason_codes=heard.remarks or None,
+            reason_codes=remarks or None,
         )
 
     # Listening
+
+    async def _sound_of(self, job: Job) -> Sound:
+        """Return a job's audio; raises `JobFailed` for what cannot be read here."""
+        if job.audio_format == "pcm16" or not job.audio:
+            return Sound(job.audio[: len(job.audio) // 2 * 2], job.sample_rate)
+        audio = self._heads.whole(job.session_id, job.audio)
+        if not format_of(audio):
+            # Not to be tried elsewhere: how bare packets are framed is the client's secret.
+            raise JobFailed("UNSUPPORTED_FEATURE", NOT_READABLE.format(job.audio_format[:32]))
+        (reader,) = self._can.engines("file")
+        sound: Sound = await self._of["asr"].call(reader, audio, within_s=stages.READING_S)
+        return sound
 
     async def _hear(self, job: Job, sound: Sound, wish: Wish, place: Place) -> tuple[Heard, str]:
         """Return what was heard, and the text as it is told: joined to the slice before."""
@@ -267,14 +308,6 @@ class Pipeline:
         if spoken.sample_rate == SPEECH_RATE:
             return spoken.pcm
         return await asyncio.to_thread(at_speech_rate, spoken)
-
-
-def sound_of(job: Job) -> Sound:
-    """Return a job's audio; raises `JobFailed` for what cannot be read here."""
-    if job.audio_format != "pcm16":
-        # Not to be tried elsewhere: `opus` is opaque, its framing is the client's secret.
-        raise JobFailed("UNSUPPORTED_FEATURE", f"audio must be pcm16, not {job.audio_format[:32]}")
-    return Sound(job.audio[: len(job.audio) // 2 * 2], job.sample_rate)
 
 
 def trimmed(sound: Sound, start_ms: float, end_ms: float) -> Sound:

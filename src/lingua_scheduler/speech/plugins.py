@@ -12,12 +12,12 @@ import importlib
 import re
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final, cast, get_args
+from typing import Final, cast
 
 import msgspec
 
 from lingua_scheduler.errors import ConfigError
-from lingua_scheduler.speech.engine import METHODS, Engine, ModelMissing, Role
+from lingua_scheduler.speech.engine import METHODS, ROLES, Engine, ModelMissing, Role
 
 GROUP: Final = "lingua_scheduler.engines"
 HERE: Final = "lingua_scheduler.speech.engines"
@@ -57,13 +57,18 @@ class Spec(msgspec.Struct, frozen=True, array_like=True):
         if found is None:
             raise ConfigError("engines", f"{text!r} is not like asr=whisper:model=base,threads=1")
         role = found["role"]
-        if role not in get_args(Role):
-            raise ConfigError("engines", f"{role!r} is none of {', '.join(get_args(Role))}")
+        if role not in ROLES:
+            raise ConfigError("engines", f"{role!r} is none of {', '.join(ROLES)}")
         return cls(cast("Role", role), found["name"], _options(text, found["options"] or ""))
 
     def __str__(self) -> str:
         options = ",".join(f"{key}={value}" for key, value in self.options.items())
         return f"{self.role}={self.name}" + (f":{options}" if options else "")
+
+
+# Beside every recogniser, whatever is configured.
+FILES: Final = Spec("file", "files")
+OURS: Final[Mapping[str, tuple[str, Role]]] = {**BUILT_IN, "files": (f"{HERE}.files:make", "file")}
 
 
 def _options(text: str, listed: str) -> dict[str, str]:
@@ -86,8 +91,8 @@ def names() -> dict[str, str]:
 
 def check(spec: Spec) -> None:
     """Raise `ConfigError` unless there is an engine of that name, fit for its role."""
-    if spec.name in BUILT_IN:
-        role = BUILT_IN[spec.name][1]
+    if spec.name in OURS:
+        role = OURS[spec.name][1]
         if role != spec.role:
             raise ConfigError("engines", f"{spec.name} is for {role}, not for {spec.role}")
         return
@@ -112,8 +117,8 @@ def make(spec: Spec) -> Engine:
 
 
 def _factory(name: str) -> Factory:
-    if name in BUILT_IN:
-        module, _, function = BUILT_IN[name][0].partition(":")
+    if name in OURS:
+        module, _, function = OURS[name][0].partition(":")
         return cast("Factory", getattr(importlib.import_module(module), function))
     point = next(point for point in _points() if point.name == name)
     return cast("Factory", point.load())

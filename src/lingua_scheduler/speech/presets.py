@@ -15,6 +15,7 @@ Only what is to be loaded; loading it is `assembly.py`. Files look like this:
     workers = { asr = 2 }      # processes per stage (asr, nmt, tts); 1 where nothing is said
     memory_mb = 3000           # a worker that takes more is replaced; 0: no bound
     load_s = 120               # how long loading may take
+    attempt_s = 30             # jobs.attempt_ms of the scheduler, which it does not tell nodes
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Service = Literal["asr", "nmt", "tts"]
 SERVICES: Final[tuple[Service, ...]] = ("asr", "nmt", "tts")
 # Which stage's workers load an engine: what listens is together, sound is sent there once.
 STAGE_OF: Final[dict[Role, Service]] = {
-    "vad": "asr", "asr": "asr", "lid": "asr", "mt": "nmt", "tts": "tts",
+    "vad": "asr", "asr": "asr", "lid": "asr", "file": "asr", "mt": "nmt", "tts": "tts",
 }  # fmt: skip
 DEFAULT: Final = "default"
 # Engines of the default node, and the library one of them is left out without.
@@ -61,6 +62,7 @@ class CrewSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: dict[Service, Annotated[int, Meta(ge=1, le=WORKERS_MAX)]] = {}
     memory_mb: Annotated[int, Meta(ge=0)] = 0
     load_s: Annotated[float, Meta(gt=0, le=3600)] = 120.0
+    attempt_s: Annotated[float, Meta(ge=5, le=3600)] = 30.0
 
 
 class Plan(msgspec.Struct, frozen=True):

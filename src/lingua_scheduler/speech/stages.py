@@ -15,6 +15,7 @@ from lingua_scheduler.messages.codes import RETRYABLE_NODE_ERRORS
 from lingua_scheduler.node import JobFailed
 from lingua_scheduler.speech.engine import EngineError
 from lingua_scheduler.speech.host import WorkerBusy, WorkerLost
+from lingua_scheduler.speech.host.wire import FrameTooLarge
 
 if TYPE_CHECKING:
     from lingua_scheduler.messages.shared import ServiceType
@@ -28,23 +29,35 @@ Tell = Callable[[str], None]
 TOO_LONG: Final[dict[str, str]] = {
     "asr": "PROCESSING_ERROR", "nmt": "NMT_TIMEOUT", "tts": "TTS_TIMEOUT",
 }  # fmt: skip
-# A scheduler gives a job to another node after 30 s: a second try must have a chance before that.
+# A scheduler gives a job to another node after 30 s (`jobs.attempt_ms`): a worker that hangs must
+# be found out well before that, and a second try must have a chance.
 SECOND_TRY_WITHIN_S: Final = 15.0
+TRY_S: Final = 13.0
+# Decoding takes a hundredth of the sound's length.
+READING_S: Final = 8.0
 
 
 def listening_s(audio_ms: float) -> float:
     """Return how long a recognition may take before its worker counts as hung."""
-    return 5.0 + 2.0 * audio_ms / 1000
+    return _hung_after_s(audio_ms / 1000, audio_ms / 2000)
 
 
 def translating_s(text: str) -> float:
     """Return how long a translation may take."""
-    return 5.0 + len(text) / 50
+    return _hung_after_s(len(text) / 50, len(text) / 100)
 
 
 def speaking_s(text: str) -> float:
     """Return how long speaking may take."""
-    return 5.0 + len(text) / 20
+    return _hung_after_s(len(text) / 20, len(text) / 100)
+
+
+def _hung_after_s(generous_s: float, least_s: float) -> float:
+    """Return a bound of which two fit into an attempt, unless there is too much to do for that.
+
+    What is that long is ended by the job's own clock if need be, which costs no worker.
+    """
+    return max(min(5.0 + generous_s, TRY_S), least_s)
 
 
 class Stage:
@@ -75,6 +88,9 @@ class Stage:
             raise JobFailed(code, f"the {self.service} worker was lost: {error.why}") from error
         except EngineError as error:
             raise self._failure(engine, error) from error
+        except FrameTooLarge as error:
+            # Not to be tried elsewhere: it is as large there.
+            raise JobFailed("UNSUPPORTED_FEATURE", str(error)) from error
         finally:
             self._meters.engine_seconds.labels(engine.role).observe(monotonic() - began)
 
@@ -85,6 +101,9 @@ class Stage:
         return await self.crew.call(engine.number, *args, timeout_s=within_s, partial=partial)
 
     def _failure(self, engine: Engine, error: EngineError) -> JobFailed:
+        if engine.role == "file":
+            # No service of the node's: what cannot be decoded here is no reason to leave one out.
+            return JobFailed(error.code, error.message)
         if error.code == "MODEL_NOT_AVAILABLE":
             return JobFailed(error.code, error.message, {"service_id": engine.service_id})
         code = error.code if error.code in RETRYABLE_NODE_ERRORS else "PROCESSING_ERROR"

@@ -6,6 +6,7 @@ import json
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +124,11 @@ def test_no_sound_is_not_sent(api):
 
 
 # Translating
+
+
+def test_a_region_is_translated_where_its_language_was_declared(api):
+    ears = made("asr", api, languages="es-mx", pairs="es-en")
+    assert hear(ears, language="es-mx", translate_to="en").translation == "Good day."
 
 
 def test_a_text_is_translated_by_a_strict_instruction(api):
@@ -453,3 +459,26 @@ def test_an_ipv6_address_needs_no_port():
     chat = make_mt({"url": "http://[::1]/v1", "model": "m", "pairs": "en-es"})
     connection = chat._line._opened()
     assert (connection.host, connection.port) == ("::1", 80)
+
+
+def test_only_the_voice_needs_a_library_and_says_which() -> None:
+    code = """
+import sys
+sys.modules["numpy"] = None
+from lingua_scheduler.speech.engine import ModelMissing
+from lingua_scheduler.speech.plugins import Spec, make
+server = "url=http://127.0.0.1:1/v1,model=m,languages=en+es"
+for kind in ("asr", "mt"):
+    print(make(Spec.parse(f"{kind}=openai-{kind}:{server}")).about().engine)
+try:
+    make(Spec.parse(f"tts=openai-tts:{server}"))
+except ModelMissing as missing:
+    print(missing)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    *without, voice = ran.stdout.splitlines()
+    assert without == ["openai-asr", "openai-mt"]
+    assert "numpy" in voice
+    assert "pip install 'lingua-scheduler[speech]'" in voice

@@ -135,3 +135,8 @@ def test_an_impossible_option_is_told_before_anything_starts(options):
 @pytest.mark.parametrize("word", ["á" * 400, "ñ" * 130, "x" * 400])
 def test_a_word_without_end_is_spoken_and_does_not_hang(pico: Pico, word: str) -> None:
     assert said(pico, word, "es").duration_ms > 1000
+
+
+@pytest.mark.parametrize("language", sorted(SENTENCES))
+def test_a_number_without_end_is_spoken(pico: Pico, language: str) -> None:
+    assert said(pico, f"Call {'7' * 300} now.", language).duration_ms > 3000

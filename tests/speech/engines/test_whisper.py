@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingua_scheduler.errors import ConfigError
-from lingua_scheduler.speech.engine import ModelMissing
+from lingua_scheduler.speech.engine import About, Hint, ModelMissing
 from lingua_scheduler.speech.engines import whisper
-from lingua_scheduler.speech.engines.whisper import decoding, guards, mel, windows
+from lingua_scheduler.speech.engines.whisper import decoding, guards, mel, recogniser, windows
 from lingua_scheduler.speech.engines.whisper.tokens import Vocabulary, byte_letters
 
 if TYPE_CHECKING:
@@ -306,3 +306,12 @@ def test_an_option_that_makes_no_sense_is_refused(options: dict[str, str]) -> No
 def test_a_folder_without_the_model_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(ModelMissing, match="lingua models install"):
         whisper.make({"dir": str(tmp_path)})
+
+
+@pytest.mark.parametrize(("ours", "its"), [("nb", "no"), ("fil", "tl"), ("pt-br", "pt")])
+def test_a_language_that_whisper_calls_otherwise_is_translated_too(ours: str, its: str) -> None:
+    about = About(engine="whisper", languages=(ours,), pairs=((ours, "en"),))
+    hint = Hint(language=ours, translate_to="en")
+    transcript = recogniser._Transcript({its: ours}, hint, is_told=False)
+    assert transcript.is_translated(about, its)
+    assert not transcript.is_translated(about, "xx")

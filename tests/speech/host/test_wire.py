@@ -99,6 +99,7 @@ ASKED: dict[str, tuple[object, ...]] = {
     "tts": ("un texto", "es"),
     "vad": (SOUND,),
     "lid": ("a text", ("en", "es")),
+    "file": (b"fLaC",),
 }
 ANSWERED: dict[str, object] = {
     "asr": Heard(text="a text", language="en", scores={"en": 0.9}, confidence=0.5),
@@ -106,6 +107,7 @@ ANSWERED: dict[str, object] = {
     "tts": SOUND,
     "vad": (Span(0, 100), Span(200, 300)),
     "lid": {"en": 0.75, "es": 0.25},
+    "file": SOUND,
 }
 
 

@@ -42,6 +42,8 @@ VOICES: Final = {
 MARKUP: Final = str.maketrans("<>\\", "   ")
 # Of a longer word than it has room for (some 250 bytes) Pico never comes back.
 LONG_WORD = re.compile(r"\S{60}(?=\S)")
+# More than 50 figures in a row it does not say at all.
+LONG_NUMBER = re.compile(r"\d{20}(?=\d)")
 
 
 def make(options: Mapping[str, str]) -> Pico:
@@ -98,4 +100,5 @@ class Pico:
 
 
 def _pronounceable(text: str) -> str:
-    return LONG_WORD.sub(r"\g<0> ", sentences.plain(text.translate(MARKUP)))
+    plain = sentences.plain(text.translate(MARKUP))
+    return LONG_NUMBER.sub(r"\g<0> ", LONG_WORD.sub(r"\g<0> ", plain))

@@ -163,6 +163,7 @@ ARGUMENTS: Final[dict[Role, Decoder[Any]]] = {
     "tts": Decoder(tuple[str, str]),
     "vad": Decoder(tuple[Sound]),
     "lid": Decoder(tuple[str, tuple[str, ...]]),
+    "file": Decoder(tuple[bytes]),
 }
 RESULTS: Final[dict[Role, Decoder[Any]]] = {
     "asr": Decoder(Heard),
@@ -170,6 +171,7 @@ RESULTS: Final[dict[Role, Decoder[Any]]] = {
     "tts": Decoder(Sound),
     "vad": Decoder(tuple[Span, ...]),
     "lid": Decoder(dict[str, float]),
+    "file": Decoder(Sound),
 }
 
 _encoder = Encoder()

@@ -1,8 +1,9 @@
 """Any server with OpenAI's speech API, over HTTP: openai-asr, openai-mt, openai-tts.
 
-Licence: of the server and its models. Needs no library. The key is read from an environment
-variable and never written into a spec; it goes to the configured host only (redirects are not
-followed, TLS is checked). What the server can do is declared by the operator: it cannot be asked.
+Licence: of the server and its models. Only the voice needs a library (numpy). The key is read from
+an environment variable and never written into a spec; it goes to the configured host only
+(redirects are not followed, TLS is checked). What the server can do is declared by the operator: it
+cannot be asked.
 
 | option | default | what it is |
 |---|---|---|
@@ -30,10 +31,11 @@ from lingua_scheduler.speech.engines import options as reading
 from lingua_scheduler.speech.engines.openai_server.chat import Chat
 from lingua_scheduler.speech.engines.openai_server.ears import Ears
 from lingua_scheduler.speech.engines.openai_server.line import Line, key_of
-from lingua_scheduler.speech.engines.openai_server.mouth import Manner, Mouth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from lingua_scheduler.speech.engines.openai_server.mouth import Mouth
 
 KNOWN: Final = {
     "url": "",
@@ -68,15 +70,19 @@ def make_mt(options: Mapping[str, str]) -> Chat:
 
 def make_tts(options: Mapping[str, str]) -> Mouth:
     """Give a voice: `/audio/speech`."""
+    reading.library("numpy", extra="speech")
+    # Not above: who listens or translates needs no numpy.
+    from lingua_scheduler.speech.engines.openai_server import mouth  # noqa: PLC0415
+
     others, named = reading.family(options, "voice")
     taken = plugins.take(others, OF_VOICES)
-    manner = Manner(
+    manner = mouth.Manner(
         model=_model(taken),
         form=reading.one_of(taken, "format", ("pcm", "wav")),
         sample_rate=reading.whole(taken, "sample_rate", 8_000, 48_000),
         voices={"": taken["voice"], **{_code(code): voice for code, voice in named.items()}},
     )
-    return Mouth(_line(taken), manner, _languages(taken))
+    return mouth.Mouth(_line(taken), manner, _languages(taken))
 
 
 def _line(taken: Mapping[str, Any]) -> Line:

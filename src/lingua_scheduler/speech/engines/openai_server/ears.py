@@ -62,7 +62,7 @@ class Ears:
         language = {"language": base_of(hint.language)} if hint.language else {}
         answer = self._ask(TRANSCRIBE, {**fields, **language}, recording, watch)
         heard = _heard(answer, hint)
-        if not heard.text or (heard.language, hint.translate_to) not in self._pairs:
+        if not heard.text or not self._is_translated(heard.language, hint.translate_to):
             return heard
         english = self._ask(TRANSLATE, {"model": self._model}, recording, watch)
         return Heard(
@@ -75,6 +75,10 @@ class Ears:
     def close(self) -> None:
         """Close the connection."""
         self._line.close()
+
+    def _is_translated(self, spoken: str, into: str) -> bool:
+        """Tell whether it was declared, for the language or for the one of its region."""
+        return (spoken, into) in self._pairs or (base_of(spoken), into) in self._pairs
 
     def _ask(self, path: str, fields: Mapping[str, str], recording: bytes, watch: Watch) -> Any:
         try:

@@ -126,7 +126,7 @@ class Whisper:
     def _candidates(self, hint: Hint) -> dict[str, str]:
         """Return Whisper's code -> ours, of the languages that it may be."""
         wanted = (hint.language,) if hint.language else hint.allowed or self._about.languages
-        named = {RENAMED.get(base_of(code), base_of(code)): code for code in wanted}
+        named = {_its(code): code for code in wanted}
         known = {name: code for name, code in named.items() if name in self._vocabulary.languages}
         if not known:
             raise EngineError("MODEL_NOT_AVAILABLE", f"Whisper knows none of {', '.join(wanted)}")
@@ -199,6 +199,11 @@ class Whisper:
         return guards.without_sounds(self._vocabulary.text(said.tokens))
 
 
+def _its(code: str) -> str:
+    """Return Whisper's name of a language."""
+    return RENAMED.get(base_of(code), base_of(code))
+
+
 def _weighed(
     scores: dict[str, float], said_in: dict[str, tuple[Opening, Said]]
 ) -> dict[str, float]:
@@ -254,7 +259,7 @@ class _Transcript:
     def is_translated(self, about: About, spoken: str) -> bool:
         target = self._hint.translate_to
         return bool(target) and any(
-            target == into and base_of(source) == spoken for source, into in about.pairs
+            target == into and _its(source) == spoken for source, into in about.pairs
         )
 
     def add(self, attempt: Attempt, translation: str) -> None:
