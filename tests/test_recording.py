@@ -7,8 +7,10 @@ import math
 import os
 import struct
 import sys
+import tracemalloc
 import wave
 from array import array
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 
@@ -21,6 +23,8 @@ from lingua_scheduler.recording import (
     RecordingTooLarge,
     UnreadableRecording,
     WavStream,
+    WavWriter,
+    open_recording,
     read,
     write_wav,
 )
@@ -141,10 +145,7 @@ def test_without_a_library_another_program_reads_it(
 ) -> None:
     (tmp_path / "sound.wav").write_bytes(wav(1, 16, 1, PCM, size=0xFFFFFFFF))
     program = tmp_path / "ffmpeg"
-    program.write_text(
-        f'#!/bin/sh\necho "$@" > {tmp_path}/words\nfor last; do :; done\n'
-        f'cp {tmp_path}/sound.wav "$last"\n'
-    )
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/words\ncat {tmp_path}/sound.wav\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setitem(sys.modules, "soundfile", None)
@@ -255,3 +256,77 @@ def test_whatever_the_bytes_are_it_is_a_recording_or_our_error(
 @pytest.mark.parametrize("size", [0, 0x7FFFF000, 0x80000000, 0xFFFFFFDB, 0xFFFFFFFF])
 def test_a_size_that_only_says_that_it_is_not_known_is_not_believed(size: int) -> None:
     assert read(wav(1, 16, 1, PCM, size=size)).pcm == PCM
+
+
+def test_a_long_file_is_not_taken_into_memory(tmp_path: Path) -> None:
+    path = tmp_path / "long.wav"
+    head = wav(1, 16, 1, b"", size=200 << 20)
+    with path.open("wb") as file:
+        file.write(head)
+        file.truncate(len(head) + (200 << 20))
+    tracemalloc.start()
+    try:
+        with closing(open_recording(path)) as stream:
+            taken = [len(stream.read_frames(100_000)) for _ in range(100)]
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    assert set(taken) == {200_000}
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "ffmpeg"])
+def test_what_is_read_piece_by_piece_is_what_is_read_at_once(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import numpy as np  # noqa: PLC0415
+    import soundfile  # noqa: PLC0415
+
+    path = tmp_path / "talk"
+    soundfile.write(
+        path, np.array([TONE, TONE], dtype=np.int16).T, RATE, format=kind.replace("ffmpeg", "WAV")
+    )
+    if kind == "ffmpeg":
+        (tmp_path / "ffmpeg").write_text(f"#!/bin/sh\ncat {path}\n")
+        (tmp_path / "ffmpeg").chmod(0o755)
+        path = tmp_path / "other"
+        path.write_bytes(b"something else")
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with closing(open_recording(path)) as stream:
+        pieces = [piece for _ in range(60) if (piece := stream.read_frames(77))]
+        assert stream.read_frames(77) == b""
+    assert b"".join(pieces) == PCM == read(path).pcm
+    assert {len(piece) for piece in pieces[:-1]} == {2 * 77}
+
+
+def test_a_program_that_gives_nothing_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ffmpeg").write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "ffmpeg").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("lingua_scheduler.recording.FFMPEG_S", 0.1)
+    with pytest.raises(UnreadableRecording, match="gave nothing"):
+        read(b"something else")
+
+
+def test_a_disk_that_breaks_is_our_error(tmp_path: Path) -> None:
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    with pytest.raises(UnreadableRecording, match="Input/output error"):
+        WavStream(Broken())
+
+
+def test_a_wav_file_that_grows_is_whole_after_each_piece_and_not_larger_than_it_can_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.wav"
+    with closing(WavWriter(path, RATE)) as file:
+        for number in (1, 2):
+            file.write(PCM)
+            assert read(path).pcm == number * PCM
+        monkeypatch.setattr("lingua_scheduler.recording.WAV_BYTES_MAX", 3 * len(PCM) - 1)
+        with pytest.raises(OSError, match="too large"):
+            file.write(PCM)
+    assert read(path).pcm == 2 * PCM

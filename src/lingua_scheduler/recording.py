@@ -1,5 +1,7 @@
 """Recordings: any audio file as 16-bit mono PCM, and PCM as a WAV file.
 
+    open_recording ──> Stream (WavStream, SoundfileStream, FfmpegStream)     read: all of it
+
 WAV (8 to 32 bits, float, any channels) is read here, without any library; other formats by
 `soundfile` if it is installed, else by `ffmpeg` if it is on the PATH. How much is read is bounded,
 in bytes and in seconds, whatever a file claims. A file that cannot be read raises
@@ -8,35 +10,43 @@ in bytes and in seconds, whatever a file claims. A file that cannot be read rais
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import math
+import os
+import select
 import shutil
+import stat
 import struct
 import subprocess
 import sys
 import tempfile
 import wave
 from array import array
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import repeat
 from operator import add, floordiv
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 from lingua_scheduler.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 SAMPLE_BYTES: Final = 2
 RATE_MIN, RATE_MAX = 8000, 192_000
 CHANNELS_MAX: Final = 32
 # What is read from a file at a time.
 BLOCK_BYTES: Final = 1 << 20
+BLOCK_FRAMES: Final = BLOCK_BYTES // SAMPLE_BYTES
+# A WAV file says its size in 32 bits.
+WAV_BYTES_MAX: Final = (1 << 32) - 1024
 INSTALL_HINT: Final = "install the Python package soundfile, or ffmpeg"
-FFMPEG_S: Final = 300.0
+# What ffmpeg may compute, and how long it may give nothing.
+FFMPEG_S: Final = 300
 # Containers of sound; not playlists, which would make ffmpeg open other files and addresses.
 FFMPEG_FORMATS: Final = (
     "aac,ac3,adts,aiff,amr,ape,asf,au,avi,caf,dsf,flac,flv,matroska,mov,mp3,mpeg,mpegts,ogg,tta,"
@@ -81,27 +91,99 @@ class Limits:
     duration_s_max: float = 4 * 3600.0
 
 
+class Stream(Protocol):
+    """A recording that is read piece by piece."""
+
+    @property
+    def sample_rate(self) -> int:
+        """Return samples per second."""
+
+    def read_frames(self, count: int) -> bytes:
+        """Return so many samples, 16-bit mono; fewer at the end, none after it."""
+
+    def close(self) -> None:
+        """Leave the source."""
+
+
 def read(source: bytes | Path | BinaryIO, limits: Limits | None = None) -> Recording:
     """Return the whole audio of a file."""
+    with closing(open_recording(source, limits)) as stream:
+        pieces = iter(lambda: stream.read_frames(BLOCK_FRAMES), b"")
+        return Recording(b"".join(pieces), stream.sample_rate)
+
+
+def open_recording(source: bytes | Path | BinaryIO, limits: Limits | None = None) -> Stream:
+    """Begin to read a recording; a file is not taken into memory, anything else is."""
     limits = limits or Limits()
-    data = _bytes_of(source, limits)
-    if not data:
-        raise UnreadableRecording("the recording is empty")
+    if not isinstance(source, Path):
+        return _open_bytes(source if isinstance(source, bytes) else _all_of(source, limits), limits)
     try:
-        with closing(WavStream(io.BytesIO(data), limits)) as wav:
-            return Recording(b"".join(wav), wav.sample_rate)
+        file = source.open("rb")
+    except OSError as error:
+        raise UnreadableRecording(f"{source}: {error.strerror}") from error
+    with ExitStack() as stack:
+        stack.callback(file.close)
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            return _open_bytes(_all_of(file, limits), limits)
+        _check_size(status.st_size, limits)
+        try:
+            stream = WavStream(file, limits)
+        except UnknownFormat as unknown:
+            return _open_otherwise(source, limits, unknown)
+        stack.pop_all()
+        return stream
+
+
+def _open_bytes(data: bytes, limits: Limits) -> Stream:
+    _check_size(len(data), limits)
+    try:
+        return WavStream(io.BytesIO(data), limits)
     except UnknownFormat as unknown:
-        return _read_otherwise(data, limits, unknown)
+        return _open_otherwise(data, limits, unknown)
+
+
+def _all_of(source: BinaryIO, limits: Limits) -> bytes:
+    return _read_up_to(source, limits.bytes_max + 1)
+
+
+def _check_size(size: int, limits: Limits) -> None:
+    if size == 0:
+        raise UnreadableRecording("the recording is empty")
+    if size > limits.bytes_max:
+        raise RecordingTooLarge(f"larger than {limits.bytes_max} bytes")
 
 
 def write_wav(path: Path | BinaryIO, pcm: bytes, sample_rate: int) -> None:
     """Write 16-bit mono samples as a WAV file."""
-    target = path if not isinstance(path, Path) else str(path)
-    with wave.open(target, "wb") as wav:
-        wav.setnchannels(1)
-        wav.setsampwidth(SAMPLE_BYTES)
-        wav.setframerate(sample_rate)
-        wav.writeframes(pcm)
+    with closing(WavWriter(path, sample_rate)) as wav:
+        wav.write(pcm)
+
+
+class WavWriter:
+    """A WAV file of 16-bit mono samples that grows; after each `write` it is whole."""
+
+    def __init__(self, target: Path | BinaryIO, sample_rate: int) -> None:
+        self.sample_rate = sample_rate
+        # Samples written so far.
+        self.frames = 0
+        opened = str(target) if isinstance(target, Path) else target
+        self._wav = wave.open(opened, "wb")  # noqa: SIM115 until `close`
+        self._wav.setnchannels(1)
+        self._wav.setsampwidth(SAMPLE_BYTES)
+        self._wav.setframerate(sample_rate)
+
+    def write(self, pcm: bytes) -> None:
+        """Append samples; OSError if they have no place."""
+        frames = self.frames + len(pcm) // SAMPLE_BYTES
+        if SAMPLE_BYTES * frames > WAV_BYTES_MAX:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        self._wav.writeframes(pcm)
+        self.frames = frames
+
+    def close(self) -> None:
+        """Leave the file."""
+        self._wav.close()
 
 
 class UnknownFormat(UnreadableRecording):
@@ -109,7 +191,7 @@ class UnknownFormat(UnreadableRecording):
 
 
 class WavStream:
-    """A WAV file read piece by piece, from a file or a pipe; iterates 16-bit mono samples."""
+    """A WAV file, from a file or a pipe."""
 
     def __init__(self, source: BinaryIO, limits: Limits | None = None) -> None:
         limits = limits or Limits()
@@ -121,12 +203,6 @@ class WavStream:
         self._bytes_max = int(limits.duration_s_max * self.sample_rate) * self._shape.frame_bytes
         if self._size is not None and self._size > self._bytes_max:
             raise RecordingTooLarge(f"longer than {limits.duration_s_max:g} s")
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Give all of it, in pieces of about a megabyte."""
-        frames = max(1, BLOCK_BYTES // self._shape.frame_bytes)
-        while piece := self.read_frames(frames):
-            yield piece
 
     def read_frames(self, count: int) -> bytes:
         """Return so many samples, fewer at the end, none after it."""
@@ -210,9 +286,12 @@ def _shape_of(body: bytes) -> Shape:
 def _read_up_to(source: BinaryIO, size: int) -> bytes:
     """Read so many bytes, fewer only at the end, however little a pipe gives at a time."""
     parts: list[bytes] = []
-    while size > 0 and (part := source.read(min(size, BLOCK_BYTES))):
-        parts.append(part)
-        size -= len(part)
+    try:
+        while size > 0 and (part := source.read(min(size, BLOCK_BYTES))):
+            parts.append(part)
+            size -= len(part)
+    except OSError as error:
+        raise UnreadableRecording(f"it cannot be read any further: {error.strerror}") from error
     return b"".join(parts)
 
 
@@ -282,38 +361,21 @@ def _little_endian(values: array[Any]) -> array[Any]:
     return values
 
 
-def _bytes_of(source: bytes | Path | BinaryIO, limits: Limits) -> bytes:
-    if isinstance(source, bytes):
-        data = source
-    elif isinstance(source, Path):
-        try:
-            with source.open("rb") as file:
-                data = _read_up_to(file, limits.bytes_max + 1)
-        except OSError as error:
-            raise UnreadableRecording(f"{source}: {error.strerror}") from error
-    else:
-        data = _read_up_to(source, limits.bytes_max + 1)
-    if len(data) > limits.bytes_max:
-        raise RecordingTooLarge(f"larger than {limits.bytes_max} bytes")
-    return data
-
-
 # Formats other than WAV
 
 
-def _read_otherwise(data: bytes, limits: Limits, unknown: UnknownFormat) -> Recording:
+def _open_otherwise(source: bytes | Path, limits: Limits, unknown: UnknownFormat) -> Stream:
     """Read with whatever is here that can."""
     why: UnreadableRecording = unknown
-    is_anything_here = False
-    if (library := _soundfile()) is not None:
-        is_anything_here = True
+    library = _soundfile()
+    if library is not None:
         try:
-            return _read_with_soundfile(library, data, limits)
+            return SoundfileStream(library, source, limits)
         except UnknownFormat as error:
             why = error
     if (program := shutil.which("ffmpeg")) is not None:
-        return _read_with_ffmpeg(program, data, limits)
-    if is_anything_here:
+        return FfmpegStream(program, source, limits)
+    if library is not None:
         raise UnreadableRecording(f"{why} (with ffmpeg on the PATH more formats are read)")
     raise UnreadableRecording(f"{unknown}; to read other formats, {INSTALL_HINT}")
 
@@ -326,46 +388,129 @@ def _soundfile() -> Any:
         return None
 
 
-def _read_with_soundfile(library: Any, data: bytes, limits: Limits) -> Recording:
-    try:
-        with library.SoundFile(io.BytesIO(data)) as file:
-            rate, channels = int(file.samplerate), int(file.channels)
-            if not (0 < channels <= CHANNELS_MAX and RATE_MIN <= rate <= RATE_MAX):
-                raise UnreadableRecording(f"a recording of {channels} channels at {rate} Hz")
-            frames_max = int(limits.duration_s_max * rate)
-            parts: list[bytes] = []
-            frames = 0
-            while block := bytes(file.buffer_read(BLOCK_BYTES // (2 * channels), dtype="int16")):
-                frames += len(block) // (SAMPLE_BYTES * channels)
-                if frames > frames_max:
-                    raise RecordingTooLarge(f"longer than {limits.duration_s_max:g} s")
-                parts.append(_mixed(_little_endian(array("h", block)).tobytes(), channels))
-    except library.SoundFileError as error:
-        what = getattr(error, "error_string", error)
-        raise UnknownFormat(f"no format that can be read: {what}") from error
-    if not parts:
-        raise UnreadableRecording("a recording without any sound")
-    return Recording(b"".join(parts), rate)
+class SoundfileStream:
+    """A recording that `soundfile` can read."""
 
+    def __init__(self, library: Any, source: bytes | Path, limits: Limits) -> None:
+        self._error = library.SoundFileError
+        self._duration_s_max = limits.duration_s_max
+        with ExitStack() as stack:
+            file = io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+            stack.callback(file.close)
+            try:
+                self._file = library.SoundFile(file)
+            except self._error as error:
+                raise UnknownFormat(f"no format that can be read: {_what(error)}") from error
+            stack.callback(self._file.close)
+            self.sample_rate, self._channels = int(self._file.samplerate), int(self._file.channels)
+            self._check()
+            self._stack = stack.pop_all()
+        # Samples that may still come.
+        self._frames_left = int(limits.duration_s_max * self.sample_rate)
 
-def _read_with_ffmpeg(program: str, data: bytes, limits: Limits) -> Recording:
-    """Let ffmpeg write a WAV file; from a file, as some formats have their head at the end."""
-    with tempfile.TemporaryDirectory(prefix="lingua-") as folder:
-        path, out = Path(folder, "in"), Path(folder, "out.wav")
-        path.write_bytes(data)
-        command = [
-            program, "-v", "error", "-nostdin", "-y", "-protocol_whitelist", "file",
-            "-format_whitelist", FFMPEG_FORMATS, "-i", str(path), "-vn", "-sn", "-dn", "-ac", "1",
-            "-t", f"{limits.duration_s_max + 1:g}", "-c:a", "pcm_s16le", "-f", "wav", str(out),
-        ]  # fmt: skip
+    def _check(self) -> None:
+        rate, channels = self.sample_rate, self._channels
+        if not (0 < channels <= CHANNELS_MAX and RATE_MIN <= rate <= RATE_MAX):
+            raise UnreadableRecording(f"a recording of {channels} channels at {rate} Hz")
+        if self._file.frames == 0:
+            raise UnreadableRecording("a recording without any sound")
+
+    def read_frames(self, count: int) -> bytes:
+        """Return so many samples, fewer at the end, none after it."""
         try:
-            done = subprocess.run(  # noqa: S603 the program is found on the user's own PATH
-                command, capture_output=True, timeout=FFMPEG_S, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise UnreadableRecording("ffmpeg did not come to an end") from error
-        if done.returncode != 0 or not out.exists():
-            tail = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-            raise UnreadableRecording(f"no format that can be read: {''.join(tail)[:200]}")
-        with closing(WavStream(out.open("rb"), limits)) as wav:
-            return Recording(b"".join(wav), wav.sample_rate)
+            block = bytes(self._file.buffer_read(count, dtype="int16"))
+        except self._error as error:
+            raise UnreadableRecording(f"the recording is damaged: {_what(error)}") from error
+        self._frames_left -= len(block) // (SAMPLE_BYTES * self._channels)
+        if self._frames_left < 0:
+            raise RecordingTooLarge(f"longer than {self._duration_s_max:g} s")
+        return _mixed(_little_endian(array("h", block)).tobytes(), self._channels)
+
+    def close(self) -> None:
+        """Leave the file."""
+        self._stack.close()
+
+
+def _what(error: Exception) -> str:
+    return str(getattr(error, "error_string", error))
+
+
+class FfmpegStream:
+    """A recording that ffmpeg turns into a WAV file, which is read while it is written."""
+
+    def __init__(self, program: str, source: bytes | Path, limits: Limits) -> None:
+        with ExitStack() as stack:
+            # From a file, as some formats have their head at the end.
+            path = source if isinstance(source, Path) else _on_disk(source, stack)
+            self._complaints = stack.enter_context(tempfile.TemporaryFile())
+            self._process = subprocess.Popen(  # noqa: S603 the program is on the user's own PATH
+                _ffmpeg_words(program, path, limits), stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=self._complaints, start_new_session=True,
+            )  # fmt: skip
+            stack.callback(self._end)
+            assert self._process.stdout is not None
+            patient: Any = _Patient(self._process.stdout.fileno())
+            try:
+                self._wav = WavStream(patient, limits)
+            except UnknownFormat:
+                self._check_end()
+                raise
+            self._stack = stack.pop_all()
+        self.sample_rate = self._wav.sample_rate
+
+    def read_frames(self, count: int) -> bytes:
+        """Return so many samples, fewer at the end, none after it."""
+        piece = self._wav.read_frames(count)
+        if not piece:
+            self._check_end()
+        return piece
+
+    def close(self) -> None:
+        """End the program."""
+        self._stack.close()
+
+    def _check_end(self) -> None:
+        """Raise what it complained of, if it did not end well."""
+        if self._process.wait() != 0:
+            self._complaints.seek(0)
+            last = self._complaints.read().decode(errors="replace").strip().splitlines()[-1:]
+            raise UnreadableRecording(f"no format that can be read: {''.join(last)[:200]}")
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class _Patient:
+    """The end of a pipe, in which nothing may come for so long."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        # Not `select`, which knows only the first 1024 files.
+        self._poll = select.poll()
+        self._poll.register(number, select.POLLIN)
+
+    def read(self, size: int) -> bytes:
+        """Return what there is of so many bytes, nothing at the end."""
+        if not self._poll.poll(1000 * FFMPEG_S):
+            raise UnreadableRecording(f"ffmpeg gave nothing for {FFMPEG_S} s")
+        return os.read(self._number, size)
+
+
+def _on_disk(data: bytes, stack: ExitStack) -> Path:
+    file = tempfile.NamedTemporaryFile(prefix="lingua-")  # noqa: SIM115 as long as the stack
+    stack.enter_context(file)
+    file.write(data)
+    file.flush()
+    return Path(file.name)
+
+
+def _ffmpeg_words(program: str, path: Path, limits: Limits) -> list[str]:
+    return [
+        program, "-v", "error", "-nostdin", "-timelimit", str(FFMPEG_S),
+        "-protocol_whitelist", "file", "-format_whitelist", FFMPEG_FORMATS,
+        "-i", f"file:{path}", "-vn", "-sn", "-dn", "-ac", "1",
+        "-t", f"{limits.duration_s_max + 1:.0f}", "-c:a", "pcm_s16le", "-f", "wav", "pipe:1",
+    ]  # fmt: skip

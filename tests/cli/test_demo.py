@@ -202,3 +202,22 @@ def test_on_a_real_terminal_it_is_coloured() -> None:
     os.close(ours)
     assert b"\x1b[32m" in shown
     assert FACTS[-1].encode() in shown
+
+
+def test_a_line_that_is_too_long_for_the_terminal_is_broken_between_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    stream = FakeTerminal()
+    Terminal(stream, {"NO_COLOR": "1"}).say("one two three four five six seven eight")
+    assert stream.getvalue() == "  one two three four five six\n  seven eight\n"
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_anything_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["demo", "--out", str(tmp_path / "file" / "out")]) == 1
+    told = capsys.readouterr()
+    assert told.err == f"lingua: cannot write {tmp_path}/file/out: Not a directory\n"
+    assert told.out == ""

@@ -102,3 +102,13 @@ def test_a_reader_that_went_away_ends_the_command_quietly() -> None:
     )
     os.close(write_end)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_full_disk_behind_the_output_is_one_line() -> None:
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 a device
+        done = subprocess.run(
+            [sys.executable, "-m", "lingua_scheduler", "config", "print"],
+            stdout=full, stderr=subprocess.PIPE, check=False,
+        )  # fmt: skip
+    told = b"lingua: cannot write standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, told)

@@ -8,13 +8,16 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
 import wave
 from array import array
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -74,7 +77,7 @@ def talk(tmp_path: Path) -> Path:
     return path
 
 
-def translate(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
+def translate(*words: object, **options: object) -> subprocess.CompletedProcess[Any]:
     command = [*LINGUA, "translate", *map(str, words)]
     return subprocess.run(  # type: ignore[call-overload,no-any-return]
         command, capture_output=True, timeout=BOUND_S, check=False,
@@ -208,6 +211,15 @@ class Screen:
         os.close(self._terminal)
         return os.waitstatus_to_exitcode(status)
 
+    def hang_up(self) -> int:
+        """Close the terminal; return the exit code."""
+        os.close(self._terminal)
+        deadline = time.monotonic() + BOUND_S
+        while (found := os.waitpid(self._pid, os.WNOHANG))[0] == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return os.waitstatus_to_exitcode(found[1])
+
     def _read(self) -> bool:
         ready, _, _ = select.select([self._terminal], [], [], 1)
         if not ready:
@@ -261,12 +273,15 @@ def test_a_second_ctrl_c_quits(tmp_path: Path) -> None:
         found = re.search(r"listens on http://([^ ]+)", serve.stdout.readline())
         assert found is not None
         # Without a node nothing is answered for long.
-        screen = Screen(path, "--from", "en", "--to", "es", "--url", f"ws://{found[1]}")
+        words = ("--from", "en", "--to", "es", "--url", f"ws://{found[1]}", "--json")
+        screen = Screen(path, *words, tmp_path / "o.json")
         screen.read_until(b"0:00.0")
         screen.type(b"\x03")
         screen.read_until(b"stopping")
         screen.type(b"\x03")
         assert screen.wait() == 130
+        # What there was is written all the same.
+        assert json.loads((tmp_path / "o.json").read_text())["utterances"]
     finally:
         serve.kill()
         serve.wait()
@@ -313,11 +328,24 @@ def test_a_recording_that_cannot_be_read_is_told_before_anything_is_started(
         (["--two-way", "en", "en"], "needs two languages"),
         (["--two-way", "en", "es", "--to", "fr"], "goes without --from and --to"),
         (["--from", "en", "--to", "es", "--private", "--url", "ws://x"], "goes without --url"),
+        (["--from", "en", "--to", "es", "--srt", "a", "--vtt", "./a"], "a is for --srt already"),
+        (["--from", "en", "--to", "es", "--out-audio", "talk.wav"], "is what is translated"),
+        (["--from", "en", "--to", "es", "--srt", "-", "--json", "-"], "takes one file"),
+        (["--from", "en", "--to", "es", "--to", "fr", "--vtt", "-"], "in one language"),
+        (["--from", "en", "--to", "es", "--url", "ws://127.0.0.1:1"], "no scheduler at ws://127"),
+        (["--from", "en", "--to", "es", "--url", "ws://127.0.0.1:1", "--play"], "can play sound"),
     ],
 )
 def test_wrong_usage_is_told(
-    words: list[str], problem: str, talk: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    problem: str,
+    talk: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(talk.parent)
+    monkeypatch.setattr("lingua_scheduler.interpret.playback.PLAYERS", ())
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
     assert main(["translate", str(talk), *words]) in (1, 2)
     assert problem in capsys.readouterr().err
 
@@ -353,3 +381,116 @@ def test_a_terminal_without_the_letters_does_not_end_the_talk(url: str, talk: Pa
     done = translate(talk, "--from", "en", "--to", "es", "--url", url, env=environ)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--srt", "--json", "--out-audio"])
+def test_a_full_disk_costs_that_file_and_no_other(
+    option: str, url: str, talk: Path, tmp_path: Path
+) -> None:
+    words = ("--from", "en", "--to", "es", "--url", url, "--fast", "--vtt", tmp_path / "o.vtt")
+    done = translate(talk, *words, option, "/dev/full")
+    assert done.returncode == 1
+    assert done.stderr == "lingua: cannot write /dev/full: No space left on device\n"
+    assert (tmp_path / "o.vtt").read_text().count("[es] simulated") == 2
+
+
+@pytest.mark.parametrize("words", [(), ("--json", "-"), ("--out-audio", "-")])
+def test_output_that_has_no_place_is_told_in_one_line(
+    words: tuple[str, ...], url: str, talk: Path, tmp_path: Path
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [*LINGUA, "translate", str(talk), "--from", "en", "--to", "es", "--url", url]
+        done = subprocess.run(
+            [*command, "--fast", "--srt", str(tmp_path / "o.srt"), *words], stdout=full,
+            stderr=subprocess.PIPE, text=True, timeout=BOUND_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.endswith("lingua: cannot write standard output: No space left on device\n")
+    assert "Traceback" not in done.stderr
+    if words != ("--out-audio", "-"):
+        assert "simulated" in (tmp_path / "o.srt").read_text()
+
+
+def test_who_reads_no_further_costs_no_file(url: str, talk: Path, tmp_path: Path) -> None:
+    command = [*LINGUA, "translate", str(talk), "--from", "en", "--to", "es", "--url", url]
+    process = subprocess.Popen(
+        [*command, "--srt", str(tmp_path / "o.srt")], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert "simulated" in process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(BOUND_S) == 141
+    assert "simulated" in (tmp_path / "o.srt").read_text()
+
+
+def test_a_terminal_that_is_closed_ends_the_session_properly(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "long.wav"
+    write_wav(path, speech(200), RATE)
+    out = tmp_path / "o.json"
+    screen = Screen(path, "--from", "en", "--to", "es", "--url", url, "--json", out)
+    screen.read_until(b"[es] simulated")
+    assert screen.hang_up() == 0
+    found = json.loads(out.read_text())
+    assert found["summary"]["coverage"]["failed_ms"] == 0
+    assert all(said["renditions"]["es"]["text"] for said in found["utterances"])
+
+
+PRIVATE = """
+import sys
+from lingua_scheduler.cli import main, translate
+from lingua_scheduler.local import private_service
+def simulated(engines, **more):
+    return private_service(node_words=("--simulate", "--pairs", "en:es"), **more)
+async def nothing(_):
+    pass
+translate.private_service = simulated
+translate.Translation._check_models = nothing
+sys.exit(main.main())
+"""
+
+
+@pytest.mark.parametrize("which", ["serve", "node"])
+def test_a_private_process_that_dies_ends_the_talk_and_is_told(which: str, tmp_path: Path) -> None:
+    path = tmp_path / "long.wav"
+    write_wav(path, speech(200), RATE)
+    words = ["translate", str(path), "--from", "en", "--to", "es", "--private", "--srt", "o.srt"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", PRIVATE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert process.stdout is not None
+    while "[es] simulated" not in process.stdout.readline():
+        assert process.poll() is None
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for child in children:
+        if which in Path(f"/proc/{child}/cmdline").read_text().split("\0"):
+            os.kill(int(child), signal.SIGKILL)
+    _, problem = process.communicate(timeout=BOUND_S)
+    name = {"serve": "scheduler", "node": "node"}[which]
+    assert problem == f"lingua: the private {name} has ended (exit code -9)\n"
+    assert process.returncode == 1
+    assert "[es] simulated" in (tmp_path / "o.srt").read_text()
+
+
+class Refuses(BaseHTTPRequestHandler):
+    """A scheduler that wants another token."""
+
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_a_running_scheduler_that_refuses_us_is_told(talk: Path, tmp_path: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), Refuses) as server:
+        answering = Thread(target=server.serve_forever)
+        answering.start()
+        port = str(server.server_port)
+        environ = {**os.environ, "LINGUA_SERVER__PORT": port, "LINGUA_MODELS": str(tmp_path)}
+        done = translate(talk, "--from", "en", "--to", "es", env=environ)
+        server.shutdown()
+        answering.join()
+    assert f"127.0.0.1:{port} does not say what it serves (HTTP 401)" in done.stdout
+    assert "models are missing" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,15 @@ import pytest
 from lingua_scheduler.errors import LinguaError
 from lingua_scheduler.interpret import Rendition, Report, Utterance, own_share_ms, quantile
 from lingua_scheduler.interpret.outputs import (
+    SpeechFile,
     as_json,
     captions_of,
     path_for,
     resampled,
-    speech_of,
     summary,
 )
 from lingua_scheduler.messages.shared import Coverage, ServiceTimings, Timeline
+from lingua_scheduler.recording import Recording, read
 
 pytestmark = pytest.mark.unit
 
@@ -56,34 +58,45 @@ def test_of_a_talk_in_two_languages_both_are_shown() -> None:
     assert [caption.text for caption in captions_of(report)] == ["hola", "hi"]
 
 
-def test_speech_begins_with_its_utterance_or_after_the_one_before() -> None:
+def spoken(path: Path, *utterances: Utterance) -> Recording:
+    with closing(SpeechFile(path)) as file:
+        for one in utterances:
+            file.add(one.start_ms, one.renditions["es"])
+    return read(path)
+
+
+def test_speech_begins_with_its_utterance_or_after_the_one_before(tmp_path: Path) -> None:
     first, second, third = (array("h", [level] * 1600).tobytes() for level in (1, 2, 3))
-    report = Report([
+    speech = spoken(
+        tmp_path / "a.wav",
         said(0, 50, 90, es("a", pcm=first, sample_rate=16_000)),
         said(1, 100, 150, es("b", pcm=second, sample_rate=16_000)),
         said(2, 500, 600, es("c", pcm=third, sample_rate=16_000)),
-    ])  # fmt: skip
-    speech = speech_of(report, "es")
-    assert speech is not None
+    )
     samples = array("h", speech.pcm)
     runs = [samples.index(level) / 16 for level in (1, 2, 3)]
     assert runs == [50, 150, 500]
     assert len(samples) == 600 * 16
     assert set(samples[250 * 16 : 500 * 16]) == {0}
-    assert speech_of(report, "fr") is None
 
 
-def test_voices_of_several_rates_are_brought_to_the_highest() -> None:
+def test_where_nothing_is_spoken_there_is_no_file(tmp_path: Path) -> None:
+    with closing(SpeechFile(tmp_path / "a.wav")) as file:
+        file.add(0, es("a"))
+        assert file.duration_ms == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_voices_of_several_rates_are_brought_to_the_first(tmp_path: Path) -> None:
     slow = array("h", range(0, 8000, 10)).tobytes()
-    report = Report([
-        said(0, 0, 90, es("a", pcm=slow, sample_rate=8000)),
-        said(1, 100, 150, es("b", pcm=bytes(3200), sample_rate=16_000)),
-    ])  # fmt: skip
-    speech = speech_of(report, "es")
-    assert speech is not None
+    speech = spoken(
+        tmp_path / "a.wav",
+        said(0, 0, 90, es("a", pcm=bytes(3200), sample_rate=16_000)),
+        said(1, 100, 150, es("b", pcm=slow, sample_rate=8000)),
+    )
     assert (speech.sample_rate, speech.duration_ms) == (16_000, 200)
-    assert array("h", speech.pcm)[:1000].tolist() == list(range(0, 5000, 5))
-    assert array("h", resampled(speech.pcm, 16_000, 8000)).tolist()[:5] == [0, 10, 20, 30, 40]
+    assert array("h", speech.pcm)[1600:2600].tolist() == list(range(0, 5000, 5))
+    assert array("h", resampled(speech.pcm[3200:], 16_000, 8000)).tolist()[:3] == [0, 10, 20]
 
 
 def test_each_language_has_its_file_if_there_are_several() -> None:

@@ -16,6 +16,7 @@ from lingua_scheduler.interpret import (
     Order,
     RecordingSource,
     Rendition,
+    Report,
     SourceFailed,
     Utterance,
     interpret,
@@ -252,18 +253,20 @@ def test_a_scheduler_that_dies_for_good_is_told_beside_what_was_said_before() ->
                 ending.append(asyncio.create_task(stage.stop_server()))
 
         ending: list[asyncio.Task[None]] = []
-        options = Options(open_s=0.3, resume_s=0.3)
+        options = Options(open_s=1.5, resume_s=1.5)
+        notes = EndsServer()
         serving = node(stage)
         await serving.__aenter__()
         try:
             report = await interpret(
-                RecordingSource(speech(4)), order(stage, options=options), EndsServer()
+                RecordingSource(speech(4)), order(stage, options=options), notes
             )
         finally:
             await serving.__aexit__(None, None, None)
         await asyncio.gather(*ending)
         assert report.renditions[0].text == "es 0"
         assert report.error is not None
+        assert "the connection is lost; it is tried again" in notes.told
         await stage.start_server()
 
     play(scenario, **VOICED)
@@ -296,3 +299,38 @@ def test_a_scheduler_that_dies_while_nothing_is_said_ends_it() -> None:
 
     listening = asyncio.Event()
     play(scenario)
+
+
+def test_who_is_interrupted_has_what_came_until_then() -> None:
+    async def scenario(stage: Stage) -> None:
+        class QuitsAtFirst(Notes):
+            def rendered(self, utterance: Utterance, rendition: Rendition) -> None:
+                interpreting.cancel()
+
+        report = Report()
+        async with node(stage):
+            interpreting = asyncio.create_task(
+                interpret(RecordingSource(speech(30)), order(stage), QuitsAtFirst(), report=report)
+            )
+            with pytest.raises(asyncio.CancelledError):
+                await interpreting
+        assert [one.text for one in report.renditions] == ["es 0"]
+        assert report.audio_ms > VOICE_MS
+
+    play(scenario, **VOICED)
+
+
+def test_a_report_that_keeps_no_audio_leaves_it_to_the_listeners() -> None:
+    async def scenario(stage: Stage) -> None:
+        class Hears(Notes):
+            def rendered(self, utterance: Utterance, rendition: Rendition) -> None:
+                self.told.append(f"{len(rendition.pcm)} bytes")
+
+        notes = Hears()
+        async with node(stage):
+            source = RecordingSource(speech(1), is_live=False)
+            report = await interpret(source, order(stage, keeps_audio=False), notes)
+        assert "3200 bytes" in notes.told
+        assert [one.pcm for one in report.renditions] == [b""]
+
+    play(scenario, **VOICED)

@@ -162,3 +162,35 @@ def test_the_end_says_what_became_of_the_speech_and_how_long_it_took() -> None:
 )  # fmt: skip
 def test_places_are_shown_as_people_read_them(at_ms: float, shown: str) -> None:
     assert clock(at_ms) == shown
+
+
+def test_no_line_is_wider_than_the_terminal_and_texts_stand_below_each_other() -> None:
+    coverage = Coverage(
+        admitted_ms=29_930, delivered_ms=25_950, silent_ms=3980, failed_ms=0, skipped_ms=0
+    )
+
+    def act(screen: Screen) -> None:
+        screen.rendered(SAID, Rendition("pt-BR", "Bom dia a todos os que estão aqui hoje."))
+        screen.finish(Report([SAID], coverage=coverage))
+
+    shown = lines_left(on_terminal(act, NO_COLOR="1"))
+    assert max(map(len, shown)) < 40
+    assert shown[1:3] == ["  → pt-BR Bom dia a todos os que estão", "          aqui hoje."]
+    assert shown[3:5] == [
+        "speech:  admitted 29930 ms, delivered",
+        "         25950 ms, silent 3980 ms,",
+    ]
+
+
+def test_what_the_terminal_itself_wrote_is_cleared_before_a_line() -> None:
+    written = on_terminal(lambda screen: screen.line("stopping"))
+    assert written == "\r\x1b[Kstopping\r\n"
+
+
+def test_a_terminal_that_is_gone_is_written_to_no_more() -> None:
+    main, other = pty.openpty()
+    with os.fdopen(other, "w") as stream:
+        screen = Screen(stream, {"TERM": "xterm"}, shows_times=True)
+        os.close(main)
+        screen.line("nobody sees this")
+        screen.line("nor this")

@@ -7,6 +7,7 @@ import io
 import os
 import sys
 import time
+import tracemalloc
 from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -188,5 +189,78 @@ def test_a_wav_file_in_a_pipe_may_go_on_for_longer_than_any_recording() -> None:
             # As if two days had gone by.
             wav._taken = 2 * 48 * 3600 * 8000
             assert await all_of(source) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_file_is_read_while_it_is_spoken_and_never_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "talk.wav"
+    write_wav(path, PCM * 1000, 16_000)
+
+    async def scenario() -> int:
+        size = 0
+        async with RecordingSource.open(path, is_live=False, tail_ms=120) as source:
+            async for chunk in source.chunks():
+                size += len(chunk)
+        return size
+
+    tracemalloc.start()
+    try:
+        assert asyncio.run(scenario()) == 1000 * len(PCM) + 2 * 1920
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_that_is_cut_off_is_told_after_all_that_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "talk.wav"
+    write_wav(path, PCM, 16_000)
+    path.write_bytes(path.read_bytes()[:-3200])
+    chunks: list[bytes] = []
+
+    async def scenario() -> None:
+        async with RecordingSource.open(path, is_live=False) as source:
+            async for chunk in source.chunks():
+                chunks.append(chunk)  # noqa: PERF401 it raises
+
+    with pytest.raises(UnreadableRecording, match="cut off"):
+        asyncio.run(scenario())
+    assert b"".join(chunks) == PCM[:-3200]
+
+
+def test_a_speaker_is_silent_while_the_process_is_stopped() -> None:
+    async def scenario() -> None:
+        source = RecordingSource(Recording(PCM, 16_000), is_live=True)
+        chunks = source.chunks()
+        await anext(chunks)
+        # As with Ctrl-Z: nothing runs for a while.
+        asyncio.get_running_loop().call_soon(time.sleep, 1.2)
+        await anext(chunks)
+        began = time.monotonic()
+        for _ in range(5):
+            await anext(chunks)
+        assert time.monotonic() - began >= 0.24
+
+    asyncio.run(scenario())
+
+
+def test_a_pipe_without_anything_in_it_is_told() -> None:
+    async def scenario() -> None:
+        with os.fdopen(in_pipe(b""), "rb", buffering=0) as pipe:
+            await PipeSource.open(pipe, 16_000)
+
+    with pytest.raises(SourceFailed, match="empty"):
+        asyncio.run(scenario())
+
+
+def test_a_pipe_may_have_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+
+    async def scenario() -> None:
+        writing = asyncio.create_task(asyncio.to_thread(path.write_bytes, PCM))
+        source = await PipeSource.open(path, 16_000)
+        assert b"".join(await all_of(source)) == PCM
+        await writing
 
     asyncio.run(scenario())

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from lingua_scheduler.captions import columns, filled
 from lingua_scheduler.cli.models import installed_line, progress_on
+from lingua_scheduler.cli.streams import output_errors, stoppable
 from lingua_scheduler.cli.table import render_table
 from lingua_scheduler.demo.live import tell_live_story
 from lingua_scheduler.demo.placement import tell_story
@@ -54,15 +57,26 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run_speech(args: argparse.Namespace) -> int:
     """Translate real speech; exit code 1 if anything it claims did not hold."""
     terminal = Terminal(sys.stdout, os.environ)
-    install_models(terminal)
-    showing = Showing(terminal)
-    if args.room:
-        problems = asyncio.run(tell_room_story(showing))
-    else:
-        problems = asyncio.run(tell_speech_story(showing, args.out))
-    if not problems:
-        invite(terminal)
+    with output_errors():
+        if not args.room:
+            # Who cannot write there is told before anything is started.
+            args.out.mkdir(parents=True, exist_ok=True)
+        install_models(terminal)
+        problems = asyncio.run(tell(Showing(terminal), args))
+        if not problems:
+            invite(terminal)
     return report(problems)
+
+
+async def tell(showing: Showing, args: argparse.Namespace) -> list[str]:
+    """Tell the story that was asked for, until Ctrl-C."""
+    with stoppable():
+        try:
+            if args.room:
+                return await tell_room_story(showing)
+            return await tell_speech_story(showing, args.out)
+        finally:
+            showing.captions.finish(None)
 
 
 def install_models(terminal: Terminal) -> None:
@@ -87,10 +101,11 @@ def invite(terminal: Terminal) -> None:
         ("translate mic --from en --to es --to fr", "your microphone, into two languages"),
         ("translate mic --two-way en es", "two people, each in their own language"),
         ("demo --room", "one speaks, two listen in two languages"),
-        ("serve", "a service of your own; then, in another terminal:"),
-        ("node --engines default", "a node for it"),
+        ("serve", "a service of your own"),
+        ("node --engines default", "a node for it, in another terminal"),
     ):
-        terminal.say(f"{lingua} {words:<44} {what}")
+        terminal.say(f"{what}:", "note")
+        terminal.say(f"  {lingua} {words}")
 
 
 def own_name() -> str:
@@ -149,8 +164,12 @@ class Terminal:
         self._print(self._coloured(f"{self._scenes}. {text}", "title"))
 
     def say(self, text: str, tone: str = "plain") -> None:
-        """Print one line."""
-        self._print(INDENT + self._coloured(text, tone))
+        """Print one line; on a terminal several, if it is too long."""
+        lines = [text]
+        if self._is_terminal and (width := self._columns() - len(INDENT) - 1) < columns(text):
+            lines = filled(text, width)
+        for line in lines:
+            self._print(INDENT + self._coloured(line, tone))
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[str | int]]) -> None:
         """Print a table, its chosen row and its headers marked."""
@@ -163,6 +182,9 @@ class Terminal:
         """Let a reader catch up; a program needs no time."""
         if self._is_terminal:
             await asyncio.sleep(PAUSE_S)
+
+    def _columns(self) -> int:
+        return max(20, shutil.get_terminal_size().columns)
 
     def _coloured(self, text: str, tone: str) -> str:
         if not self._has_colours or tone not in COLOURS:

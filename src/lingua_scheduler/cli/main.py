@@ -11,6 +11,7 @@ the output any more (as a shell reports SIGPIPE).
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -34,8 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = _command_in(arguments)
-    parser = build_parser((name,) if name in COMMANDS else COMMANDS)
-    args = parser.parse_args(arguments)
+    try:
+        parser = build_parser((name,) if name in COMMANDS else COMMANDS)
+        args = parser.parse_args(arguments)
+    except KeyboardInterrupt:
+        return 130
     if args.command is None:
         parser.print_help(sys.stderr)
         return 2
@@ -86,6 +90,12 @@ def _run(args: argparse.Namespace) -> int:
     except BrokenPipeError:
         _discard_stdout()
         return 141
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        _discard_stdout()
+        print(f"lingua: cannot write standard output: {error.strerror}", file=sys.stderr)
+        return 1
     return code
 
 

@@ -9,38 +9,51 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import io
 import os
-import signal
 import subprocess
 import sys
+import urllib.error
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from lingua_scheduler.captions import to_srt, to_vtt
 from lingua_scheduler.cli.ask import TOKEN_VARIABLE, scheduler_of
+from lingua_scheduler.cli.streams import output_errors, stoppable
+from lingua_scheduler.cli.translate_files import Files, is_on_stdout
+from lingua_scheduler.client import Options
 from lingua_scheduler.errors import ConfigError, LinguaError
-from lingua_scheduler.interpret import Order, PipeSource, RecordingSource, interpret, microphone
-from lingua_scheduler.interpret.outputs import as_json, captions_of, path_for, speech_of
+from lingua_scheduler.interpret import (
+    Audience,
+    Order,
+    PipeSource,
+    RecordingSource,
+    Report,
+    Unheard,
+    interpret,
+    microphone,
+)
 from lingua_scheduler.interpret.playback import Playback
 from lingua_scheduler.interpret.screen import Screen
 from lingua_scheduler.languages import AUTO, language
 from lingua_scheduler.local import private_service, unserved_pairs
-from lingua_scheduler.recording import RATE_MAX, RATE_MIN, read, write_wav
+from lingua_scheduler.recording import RATE_MAX, RATE_MIN
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
-    from lingua_scheduler.interpret import Rendition, Report, Source, Utterance
-    from lingua_scheduler.recording import Recording
+    from lingua_scheduler.interpret import Listener, Rendition, Source, Utterance
+    from lingua_scheduler.local import PrivateService
 
-STDIN, MICROPHONE, STDOUT = "-", "mic", Path("-")
+STDIN, MICROPHONE = "-", "mic"
 SILENCE_MS: Final = 400
 # Silence after a recording, beyond what ends an utterance.
 TAIL_MS: Final = 300
 SESSION_PATH: Final = "/ws/session"
+# How long a scheduler that is there may take to open a session.
+OPEN_S: Final = 10.0
+RESUME_S: Final = 3.0
+REACH_S: Final = 5.0
 DEFAULT_ENGINES: Final = "default"
 EPILOG = """\
 examples:
@@ -101,11 +114,8 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
 def run_translate(args: argparse.Namespace) -> int:
     """Translate until the source ends; exit code 1 if something failed."""
     _check(args)
-    _check_outputs(args)
-    try:
+    with output_errors():
         return asyncio.run(translate(args))
-    except asyncio.CancelledError:
-        return 130
 
 
 async def translate(args: argparse.Namespace) -> int:
@@ -115,26 +125,6 @@ async def translate(args: argparse.Namespace) -> int:
         return await translation.run()
     finally:
         translation.leave_screen()
-
-
-def _check_outputs(args: argparse.Namespace) -> None:
-    """Raise before anything is said if what will be written has no place."""
-    targets = args.targets or [""]
-    if args.out_audio == STDOUT and len(targets) > 1:
-        raise ConfigError("--out-audio", "- takes one language")
-    for path in filter(None, (args.srt, args.vtt, args.json, args.out_audio)):
-        if path.is_dir() or not path.name:
-            raise ConfigError("", f"cannot write {path}: it is a directory")
-        names = [path] if path == args.json else [path_for(path, code, targets) for code in targets]
-        for file in names:
-            if file != STDOUT and not _is_writable(file):
-                raise ConfigError("", f"cannot write {file}: no such directory, or not allowed")
-
-
-def _is_writable(file: Path) -> bool:
-    if file.exists():
-        return os.access(file, os.W_OK)
-    return file.parent.is_dir() and os.access(file.parent, os.W_OK)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -158,15 +148,16 @@ class Translation:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
-        files = (args.srt, args.vtt, args.json, args.out_audio)
         # People read on stdout, unless a program does.
-        stream: TextIO = sys.stderr if STDOUT in files else sys.stdout
-        for output in (sys.stdout, sys.stderr):
-            if isinstance(output, io.TextIOWrapper):
-                # A terminal that lacks a letter must not end the talk.
-                output.reconfigure(errors="replace")
+        stream = sys.stderr if is_on_stdout(args) else sys.stdout
         is_live = args.source == MICROPHONE or not args.fast
         self._screen = Screen(stream, os.environ, shows_times=is_live and args.source != STDIN)
+        self._files = Files(args, self._screen.noticed)
+        self._files.check(Path(args.source) if args.source not in (STDIN, MICROPHONE) else None)
+        # One of ours that ends does not come back.
+        self._options = Options(open_s=OPEN_S)
+        # Why no more could be translated.
+        self._broken = ""
         # Set by the first Ctrl-C: no more is said, what was said is still answered.
         self._stop = asyncio.Event()
         # Before that there is nothing to be answered.
@@ -174,21 +165,34 @@ class Translation:
 
     async def run(self) -> int:
         """Do all of it; return the exit code."""
-        with self._stoppable():
+        with stoppable(self._is_stopped_softly):
             async with AsyncExitStack() as stack:
-                # First, so that a wrong file is told before anything is started.
+                # First, so that what is not there is told before anything is started.
+                player = Playback(self._screen.noticed) if self._args.play else None
                 source = await stack.enter_async_context(self._source())
                 urls = await stack.enter_async_context(self._service())
-                player = None
-                if self._args.play:
-                    player = await stack.enter_async_context(Playback())
-                self._is_speaking = True
-                self._screen.waiting("listening …")
-                listener = Shown(self._screen, player, is_quiet=self._args.quiet)
-                report = await interpret(source, self._order(urls), listener, self._stop)
-                self._write(report)
+                listeners: list[Listener] = [self._files]
+                listeners.append(self._screen if not self._args.quiet else Problems(self._screen))
+                if player is not None:
+                    listeners.append(await stack.enter_async_context(player))
+                report = await self._interpret(source, self._order(urls), Audience(*listeners))
                 self._screen.finish(report)
+        if problems := [*filter(None, [self._broken]), *self._files.problems]:
+            raise LinguaError("; ".join(problems))
         return 1 if report.failures else 0
+
+    async def _interpret(self, source: Source, order: Order, listener: Listener) -> Report:
+        self._is_speaking = True
+        self._screen.waiting("listening …")
+        report, is_whole = Report(), False
+        try:
+            await interpret(source, order, listener, self._stop, report)
+            is_whole = True
+        finally:
+            # A talk that is broken off, too, has left something.
+            if is_whole or report.utterances:
+                self._files.write(report)
+        return report
 
     def leave_screen(self) -> None:
         """Leave the terminal as a next program wants it, whatever happened."""
@@ -200,23 +204,17 @@ class Translation:
             urls=urls, source=args.spoken or AUTO, targets=tuple(args.targets),
             two_way=args.two_way, silence_ms=args.silence_ms,
             token=args.token or os.environ.get(TOKEN_VARIABLE) or None,
-            init={"enable_streaming_asr": True}, keeps_audio=bool(args.out_audio or args.play),
+            options=self._options,
+            init={"enable_streaming_asr": True}, keeps_audio=False,
         )  # fmt: skip
 
-    # Ctrl-C
-
-    def _stoppable(self) -> _Signals:
-        task = asyncio.current_task()
-        assert task is not None
-
-        def take_signal() -> None:
-            if self._stop.is_set() or not self._is_speaking:
-                task.cancel()
-            else:
-                self._stop.set()
-                self._screen.line("stopping: what was said is still answered (again to quit)")
-
-        return _Signals(take_signal)
+    def _is_stopped_softly(self) -> bool:
+        """Take Ctrl-C; tell whether it is taken care of."""
+        if self._stop.is_set() or not self._is_speaking:
+            return False
+        self._stop.set()
+        self._screen.line("stopping: what was said is still answered (again to quit)")
+        return True
 
     # Where speech comes from
 
@@ -230,10 +228,13 @@ class Translation:
             # Unbuffered: what was said must not wait for what was not.
             with open(0, "rb", buffering=0, closefd=False) as pipe:  # noqa: ASYNC230 not read here
                 yield await PipeSource.open(pipe, args.rate)
+        elif (path := Path(args.source)).is_fifo():
+            yield await PipeSource.open(path, args.rate)
         else:
-            recording = await asyncio.to_thread(read, Path(args.source))
             tail_ms = args.silence_ms + TAIL_MS
-            yield RecordingSource(recording, is_live=not args.fast, tail_ms=tail_ms)
+            opened = RecordingSource.open(path, is_live=not args.fast, tail_ms=tail_ms)
+            async with opened as source:
+                yield source
 
     # Which scheduler
 
@@ -241,7 +242,9 @@ class Translation:
     async def _service(self) -> AsyncIterator[tuple[str, ...]]:
         args = self._args
         if args.urls:
-            yield tuple(session_url(url) for url in args.urls)
+            urls = tuple(session_url(url) for url in args.urls)
+            await _reach(urls)
+            yield urls
             return
         if not args.private and (found := await self._running_scheduler()):
             yield (found,)
@@ -251,7 +254,19 @@ class Translation:
         async with private_service(
             args.engines, pairs=self._pairs(), say=self._screen.waiting
         ) as service:
-            yield (service.session_url,)
+            self._options = Options(open_s=OPEN_S, resume_s=RESUME_S, reopen=False)
+            watching = asyncio.create_task(self._watch(service))
+            try:
+                yield (service.session_url,)
+            finally:
+                watching.cancel()
+
+    async def _watch(self, service: PrivateService) -> None:
+        """Say no more when the private scheduler or node has ended: nobody would translate it."""
+        child = await service.ended()
+        self._broken = f"{child.name} has ended (exit code {child.exit_code})"
+        self._screen.noticed(self._broken)
+        self._stop.set()
 
     async def _running_scheduler(self) -> str:
         """Return the address of the scheduler of the settings, if it runs and has what we want."""
@@ -259,6 +274,10 @@ class Translation:
         scheduler = scheduler_of(argparse.Namespace(url=None, token=args.token, config=args.config))
         try:
             missing = await unserved_pairs(scheduler.url, self._pairs(), scheduler.token or "")
+        except urllib.error.HTTPError as error:
+            why = f"does not say what it serves (HTTP {error.code}); to use it, give --url"
+            self._tell(f"the scheduler at {scheduler.url} {why}")
+            return ""
         except OSError:
             return ""
         if missing:
@@ -297,38 +316,6 @@ class Translation:
         if not self._args.quiet:
             self._screen.line(f"({what})", "note")
 
-    # What is written
-
-    def _write(self, report: Report) -> None:
-        """Write all files; one that cannot be written does not cost the others."""
-        problems = []
-        for path, put in self._files(report):
-            try:
-                put(path)
-            except OSError as error:
-                if path == STDOUT:
-                    raise
-                problems.append(f"cannot write {path}: {error.strerror}")
-        if problems:
-            raise LinguaError("; ".join(problems))
-
-    def _files(self, report: Report) -> Iterator[tuple[Path, Callable[[Path], None]]]:
-        args = self._args
-        # Of a talk in two languages there is one file, with both.
-        targets = args.targets or [""]
-        for target in targets:
-            captions = captions_of(report, target)
-            what = f"{args.spoken} to {target}" if target else " and ".join(args.two_way)
-            note = f"{what}, by lingua translate"
-            if args.srt:
-                yield path_for(args.srt, target, targets), _text(to_srt(captions))
-            if args.vtt:
-                yield path_for(args.vtt, target, targets), _text(to_vtt(captions, note))
-            if args.out_audio and (speech := speech_of(report, target)) is not None:
-                yield path_for(args.out_audio, target, targets), _sound(speech)
-        if args.json:
-            yield args.json, _text(as_json(report, args.spoken or AUTO))
-
 
 class ModelsMissing(LinguaError):
     """The private node would not find its models."""
@@ -340,53 +327,38 @@ class ModelsMissing(LinguaError):
         )
 
 
-class Shown:
-    """Shows what comes, and plays it if there is something to play it with."""
+class Problems(Unheard):
+    """Shows what went wrong, and nothing else."""
 
-    def __init__(self, screen: Screen, player: Playback | None, *, is_quiet: bool) -> None:
+    def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._player = player
-        self._is_quiet = is_quiet
-        # The language that is played: the first that speaks.
-        self._played = ""
-
-    def accepted(self, utterance: Utterance) -> None:
-        """Show it."""
-        if not self._is_quiet:
-            self._screen.accepted(utterance)
-
-    def partial(self, utterance: Utterance, text: str) -> None:
-        """Show it."""
-        if not self._is_quiet:
-            self._screen.partial(utterance, text)
 
     def rendered(self, utterance: Utterance, rendition: Rendition) -> None:
-        """Show and play it."""
-        if not self._is_quiet or rendition.has_failed:
+        """Show it if it is missing."""
+        if rendition.has_failed:
             self._screen.rendered(utterance, rendition)
-        if self._player is not None and rendition.pcm:
-            self._played = self._played or rendition.target
-            if rendition.target == self._played:
-                self._player.play(rendition.pcm, rendition.sample_rate)
 
     def noticed(self, what: str) -> None:
         """Show it."""
         self._screen.noticed(what)
 
 
-class _Signals:
-    """Takes Ctrl-C and SIGTERM inside a block."""
-
-    def __init__(self, take: Callable[[], None]) -> None:
-        self._take = take
-
-    def __enter__(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._take)
-
-    def __exit__(self, *_: object) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().remove_signal_handler(number)
+async def _reach(urls: Sequence[str]) -> None:
+    """Raise if nobody listens at any of these: the session would be tried for long."""
+    problems = []
+    for parts in map(urlsplit, urls):
+        port = parts.port or (443 if parts.scheme == "wss" else 80)
+        try:
+            async with asyncio.timeout(REACH_S):
+                _, writer = await asyncio.open_connection(parts.hostname, port)
+        except OSError as error:  # TimeoutError is one.
+            number = error.errno or 0
+            why = os.strerror(number) if number > 0 else error.strerror or "no answer"
+            problems.append(f"no scheduler at {parts.scheme}://{parts.netloc}: {why}")
+        else:
+            writer.close()
+            return
+    raise LinguaError("; ".join(problems))
 
 
 def session_url(url: str) -> str:
@@ -397,24 +369,6 @@ def session_url(url: str) -> str:
         raise ConfigError("--url", f"must be ws://HOST:PORT or wss://..., got: {url[:80]!r}")
     path = parts.path if parts.path not in ("", "/") else SESSION_PATH
     return parts._replace(scheme=schemes[parts.scheme], path=path).geturl()
-
-
-def _text(text: str) -> Callable[[Path], None]:
-    def put(path: Path) -> None:
-        if path == STDOUT:
-            sys.stdout.write(text)
-        else:
-            path.write_text(text, encoding="utf-8")
-
-    return put
-
-
-def _sound(speech: Recording) -> Callable[[Path], None]:
-    def put(path: Path) -> None:
-        target = sys.stdout.buffer if path == STDOUT else path
-        write_wav(target, speech.pcm, speech.sample_rate)
-
-    return put
 
 
 def _run_shown(words: Sequence[str]) -> int:

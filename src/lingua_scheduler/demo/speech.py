@@ -8,27 +8,27 @@ story checks what it claims and returns what did not hold. How it looks is up to
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, closing
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lingua_scheduler.captions import to_srt
 from lingua_scheduler.client import Notice, Outcome, connect
-from lingua_scheduler.interpret import Order, RecordingSource, interpret
-from lingua_scheduler.interpret.outputs import captions_of, speech_of
+from lingua_scheduler.interpret import Audience, Order, RecordingSource, Report, interpret
+from lingua_scheduler.interpret.outputs import SpeechFile, captions_of
 from lingua_scheduler.interpret.playback import NoPlayer, Playback
 from lingua_scheduler.local import private_service
 from lingua_scheduler.messages.to_client import UtteranceAccepted
 from lingua_scheduler.models import default_store
-from lingua_scheduler.recording import Recording, read, write_wav
+from lingua_scheduler.recording import Recording, read
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from lingua_scheduler.client import Session
     from lingua_scheduler.demo.placement import Screen
-    from lingua_scheduler.interpret import Listener, Rendition, Report, Utterance
+    from lingua_scheduler.interpret import Listener
     from lingua_scheduler.local import PrivateService
 
 GROUP: Final = "demo"
@@ -79,18 +79,23 @@ def recording_of(names: int = 5) -> Recording:
 async def tell_speech_story(showing: Showing, folder: Path) -> list[str]:
     """Translate a recording live, write what came of it; returns what did not hold."""
     screen = showing.screen
+    report = Report()
     recording = recording_of()
     async with AsyncExitStack() as stack:
         service = await stack.enter_async_context(_service(screen, ((SPOKEN, TARGET),)))
         screen.title("A recording in English, put into Spanish while it is read")
         screen.say("Sense and Sensibility, read for LibriVox; as a microphone would hear it")
-        player = await _player(stack, screen)
+        listeners = [showing.captions, *await _players(stack, screen)]
         order = Order(
             urls=(service.session_url,), source=SPOKEN, targets=(TARGET,), silence_ms=SILENCE_MS,
             init={"enable_streaming_asr": True},
         )  # fmt: skip
         source = RecordingSource(recording, tail_ms=TAIL_MS)
-        report = await interpret(source, order, Playing(showing.captions, player))
+        try:
+            await interpret(source, order, Audience(*listeners), report=report)
+        except asyncio.CancelledError:
+            write_results(screen, report, folder)
+            raise
     screen.title("What came of it")
     showing.closing(report)
     write_results(screen, report, folder)
@@ -99,14 +104,15 @@ async def tell_speech_story(showing: Showing, folder: Path) -> list[str]:
 
 def write_results(screen: Screen, report: Report, folder: Path) -> None:
     """Write captions and speech, and say where."""
-    folder.mkdir(parents=True, exist_ok=True)
     captions = folder / f"sensibility.{TARGET}.srt"
     captions.write_text(to_srt(captions_of(report, TARGET)), encoding="utf-8")
-    speech = speech_of(report, TARGET)
-    if speech is not None:
-        sound = folder / f"sensibility.{TARGET}.wav"
-        write_wav(sound, speech.pcm, speech.sample_rate)
-        length_s = len(speech.pcm) / 2 / speech.sample_rate
+    sound = folder / f"sensibility.{TARGET}.wav"
+    with closing(SpeechFile(sound)) as speech:
+        for said in report.utterances:
+            for one in said.renditions.values():
+                speech.add(said.start_ms, one)
+        length_s = speech.duration_ms / 1000
+    if length_s:
         screen.say(f"spoken: {sound} ({length_s:.0f} s), captions: {captions}", "good")
 
 
@@ -129,38 +135,13 @@ def problems_of(report: Report) -> list[str]:
     return found
 
 
-class Playing:
-    """Passes everything on, and plays what was spoken if there is something to play it with."""
-
-    def __init__(self, shown: Listener, player: Playback | None) -> None:
-        self._shown = shown
-        self._player = player
-
-    def accepted(self, utterance: Utterance) -> None:
-        """Pass it on."""
-        self._shown.accepted(utterance)
-
-    def partial(self, utterance: Utterance, text: str) -> None:
-        """Pass it on."""
-        self._shown.partial(utterance, text)
-
-    def rendered(self, utterance: Utterance, rendition: Rendition) -> None:
-        """Pass it on and play it."""
-        self._shown.rendered(utterance, rendition)
-        if self._player is not None:
-            self._player.play(rendition.pcm, rendition.sample_rate)
-
-    def noticed(self, what: str) -> None:
-        """Pass it on."""
-        self._shown.noticed(what)
-
-
-async def _player(stack: AsyncExitStack, screen: Screen) -> Playback | None:
+async def _players(stack: AsyncExitStack, screen: Screen) -> list[Listener]:
     try:
-        return await stack.enter_async_context(Playback())
+        playback = Playback(lambda why: screen.say(f"({why})", "note"))
     except NoPlayer:
         screen.say("(no sound device here: the Spanish is written to a file)", "note")
-        return None
+        return []
+    return [await stack.enter_async_context(playback)]
 
 
 def _service(

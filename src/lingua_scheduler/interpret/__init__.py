@@ -9,7 +9,7 @@ Built on the client SDK alone, so it works with any scheduler. Used by `lingua t
 """
 
 from lingua_scheduler.interpret.report import Rendition, Report, Utterance, own_share_ms, quantile
-from lingua_scheduler.interpret.run import Listener, Order, interpret
+from lingua_scheduler.interpret.run import Audience, Listener, Order, Unheard, interpret
 from lingua_scheduler.interpret.sources import (
     NoMicrophone,
     PipeSource,
@@ -20,6 +20,7 @@ from lingua_scheduler.interpret.sources import (
 )
 
 __all__ = [
+    "Audience",
     "Listener",
     "NoMicrophone",
     "Order",
@@ -29,6 +30,7 @@ __all__ = [
     "Report",
     "Source",
     "SourceFailed",
+    "Unheard",
     "Utterance",
     "interpret",
     "microphone",

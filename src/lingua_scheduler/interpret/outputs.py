@@ -1,7 +1,8 @@
 """A report as files: captions of each language, everything as JSON, the translated speech as audio.
 
-Speech is placed on the timeline of the source: each piece begins where its utterance does, or when
-the piece before it has ended, with silence between. Captions have the times of the voice.
+Captions have the times of the voice. Speech is placed on the timeline of the source: each piece
+begins where its utterance does, or when the piece before it has ended, with silence between; it is
+written as it comes and never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import json
 import sys
 from array import array
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from lingua_scheduler.captions import Caption
 from lingua_scheduler.interpret.report import STAGES, languages_of, quantile
-from lingua_scheduler.recording import Recording
+from lingua_scheduler.recording import WavWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from lingua_scheduler.interpret.report import Rendition, Report, Utterance
 
 PARTS: Final = (0.5, 0.95)
+# Silence between two pieces is written so much at a time.
+SILENCE_FRAMES: Final = 1 << 19
 
 
 def captions_of(report: Report, target: str = "") -> list[Caption]:
@@ -71,18 +74,36 @@ def summary(report: Report) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def speech_of(report: Report, target: str = "") -> Recording | None:
-    """Return what was spoken in a language, or in any, on the source's timeline; None: nothing."""
-    pieces = [(said.start_ms, one) for said, one in _renditions(report, target) if one.pcm]
-    if not pieces:
-        return None
-    rate = max(one.sample_rate for _, one in pieces)
-    out = bytearray()
-    for start_ms, one in pieces:
-        start = 2 * round(start_ms * rate / 1000)
-        out += bytes(max(0, start - len(out)))
-        out += resampled(one.pcm, one.sample_rate, rate)
-    return Recording(bytes(out), rate)
+class SpeechFile:
+    """Translated speech as a WAV file, made with the first piece; whole after each."""
+
+    def __init__(self, target: Path | BinaryIO) -> None:
+        self._target = target
+        # Has the rate of the first piece.
+        self._wav: WavWriter | None = None
+
+    @property
+    def duration_ms(self) -> float:
+        """Return how long it is so far."""
+        return 1000 * self._wav.frames / self._wav.sample_rate if self._wav is not None else 0.0
+
+    def add(self, start_ms: float, rendition: Rendition) -> None:
+        """Append what was spoken of an utterance that began there; OSError if it has no place."""
+        if not rendition.pcm:
+            return
+        if self._wav is None:
+            self._wav = WavWriter(self._target, rendition.sample_rate)
+        rate = self._wav.sample_rate
+        gap = round(start_ms * rate / 1000) - self._wav.frames
+        while gap > 0:
+            self._wav.write(bytes(2 * min(gap, SILENCE_FRAMES)))
+            gap -= SILENCE_FRAMES
+        self._wav.write(resampled(rendition.pcm, rendition.sample_rate, rate))
+
+    def close(self) -> None:
+        """Leave the file."""
+        if self._wav is not None:
+            self._wav.close()
 
 
 def path_for(path: Path, target: str, targets: Sequence[str]) -> Path:

@@ -1,17 +1,25 @@
 """Plays translated speech, one piece after another, where there is something to play it with.
 
-`sounddevice` where that works, else whichever playing program of the system is on the PATH. It
-never holds up the interpreting: pieces wait in a queue, and `close` waits until they are played.
+`sounddevice` where that works, else whichever playing program of the system is on the PATH. It is
+a listener that never holds up the interpreting: pieces wait in a queue, and leaving the block waits
+until they are played.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-from typing import Any, Final
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
 
 from lingua_scheduler.errors import LinguaError
 from lingua_scheduler.interpret.devices import sound_library
+from lingua_scheduler.interpret.run import Unheard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lingua_scheduler.interpret.report import Rendition, Utterance
 
 # Programs that play raw 16-bit mono from their standard input.
 PLAYERS: Final[tuple[tuple[str, ...], ...]] = (
@@ -25,6 +33,8 @@ PLAYERS: Final[tuple[tuple[str, ...], ...]] = (
 VOICE_RATE: Final = 16_000
 # What is taken for the end of a piece whose player hangs, beyond its length.
 PATIENCE_S: Final = 10.0
+# What is written to a device at a time.
+PART_MS: Final = 100
 
 
 class NoPlayer(LinguaError):
@@ -36,23 +46,30 @@ class NoPlayer(LinguaError):
         super().__init__(f"nothing can play sound here: {hint}")
 
 
-class Playback:
+class Playback(Unheard):
     """A queue of speech and the task that plays it; use with `async with`."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str], None]) -> None:
         self._device = sound_library("output", VOICE_RATE)
         self._words = next((words for words in PLAYERS if shutil.which(words[0])), None)
         if self._device is None and self._words is None:
             raise NoPlayer
+        # Told why something is not heard, once.
+        self._tell = tell
+        self._has_failed = False
+        # The language that is played: the first that speaks.
+        self._language = ""
         self._queue: asyncio.Queue[tuple[bytes, int] | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
-        # Pieces that no player took.
-        self.failures = 0
+        # Nothing more is to be heard; for the thread that writes to a device.
+        self._is_over = Event()
 
-    def play(self, pcm: bytes, sample_rate: int) -> None:
+    def rendered(self, _: Utterance, rendition: Rendition) -> None:
         """Play this after all that came before."""
-        if pcm:
-            self._queue.put_nowait((pcm, sample_rate))
+        if rendition.pcm:
+            self._language = self._language or rendition.target
+            if rendition.target == self._language:
+                self._queue.put_nowait((rendition.pcm, rendition.sample_rate))
 
     async def __aenter__(self) -> Playback:
         self._task = asyncio.create_task(self._run())
@@ -64,36 +81,55 @@ class Playback:
         if kind is not None:
             self._task.cancel()
         self._queue.put_nowait(None)
-        await asyncio.wait({self._task})
+        try:
+            await asyncio.wait({self._task})
+        finally:
+            self._is_over.set()
+            self._task.cancel()
 
     async def _run(self) -> None:
         while (piece := await self._queue.get()) is not None:
             pcm, rate = piece
             if self._device is not None:
-                await asyncio.to_thread(_play_on, self._device, pcm, rate)
+                problem = await asyncio.to_thread(self._play_on, self._device, pcm, rate)
             else:
-                await self._play_with_program(pcm, rate)
+                problem = await self._play_with_program(pcm, rate)
+            if problem and not self._has_failed:
+                self._has_failed = True
+                self._tell(f"the translated speech cannot be played: {problem[:200]}")
 
-    async def _play_with_program(self, pcm: bytes, rate: int) -> None:
+    async def _play_with_program(self, pcm: bytes, rate: int) -> str:
+        """Let a program play; return what it complains of."""
         assert self._words is not None
         words = [word.format(rate=rate) for word in self._words]
         process = await asyncio.create_subprocess_exec(
             *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
+            stderr=asyncio.subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
+        complaint = b""
         try:
             async with asyncio.timeout(len(pcm) / (2 * rate) + PATIENCE_S):
-                await process.communicate(pcm)
+                _, complaint = await process.communicate(pcm)
         except TimeoutError:
-            self.failures += 1
+            complaint = b"it does not come to an end"
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        if process.returncode != 0:
-            self.failures += 1
+        if process.returncode == 0:
+            return ""
+        said = complaint.decode(errors="replace").strip().splitlines()
+        return f"{words[0]}: {said[-1] if said else 'it failed'}"
 
-
-def _play_on(device: Any, pcm: bytes, rate: int) -> None:
-    with device.RawOutputStream(samplerate=rate, channels=1, dtype="int16") as stream:
-        stream.write(pcm)
+    def _play_on(self, device: Any, pcm: bytes, rate: int) -> str:
+        """Write to a device, in small parts: in a thread, which nobody can cancel."""
+        part = 2 * (rate * PART_MS // 1000)
+        try:
+            with device.RawOutputStream(samplerate=rate, channels=1, dtype="int16") as stream:
+                for at in range(0, len(pcm), part):
+                    if self._is_over.is_set():
+                        break
+                    stream.write(pcm[at : at + part])
+        except device.PortAudioError as error:
+            return str(error)
+        return ""

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 # What pcm16 without a rate of its own is spoken with.
 VOICE_RATE: Final = 16_000
+# How often the connection is looked at, and what is told of it.
+WATCH_S: Final = 1.0
+LOST, FOUND = "the connection is lost; it is tried again", "connected again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,7 @@ class Order:
     options: Options | None = None
     # More fields of `session_init`.
     init: Mapping[str, Any] = field(default_factory=dict)
-    # The translated speech is kept in the report.
+    # The translated speech stays in the report; else only listeners get it.
     keeps_audio: bool = True
 
     def session(self, sample_rate: int) -> Session:
@@ -94,7 +97,7 @@ class Listener(Protocol):
 
 
 class Unheard:
-    """A listener for who only wants the report."""
+    """A listener for who only wants the report, or some of what happens."""
 
     def accepted(self, utterance: Utterance) -> None:
         """Take no note."""
@@ -109,41 +112,60 @@ class Unheard:
         """Take no note."""
 
 
+class Audience:
+    """Several listeners, told one after another."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self._listeners = listeners
+
+    def accepted(self, utterance: Utterance) -> None:
+        """Tell all."""
+        for one in self._listeners:
+            one.accepted(utterance)
+
+    def partial(self, utterance: Utterance, text: str) -> None:
+        """Tell all."""
+        for one in self._listeners:
+            one.partial(utterance, text)
+
+    def rendered(self, utterance: Utterance, rendition: Rendition) -> None:
+        """Tell all."""
+        for one in self._listeners:
+            one.rendered(utterance, rendition)
+
+    def noticed(self, what: str) -> None:
+        """Tell all."""
+        for one in self._listeners:
+            one.noticed(what)
+
+
 async def interpret(
     source: Source,
     order: Order,
     listener: Listener | None = None,
     stop: asyncio.Event | None = None,
+    report: Report | None = None,
 ) -> Report:
-    """Speak all of a source into a session; return what came of it."""
-    run = _Run(source, order, listener or Unheard())
+    """Speak all of a source into a session; return what came of it.
+
+    A report that is given is filled as things come: who is interrupted has what there was.
+    """
+    run = _Run(source, order, listener or Unheard(), report or Report())
     began = monotonic()
-    enough = stop or asyncio.Event()
-    async with order.session(source.sample_rate) as session:
-        speaking = asyncio.create_task(run.speak(session, enough))
-        try:
-            async for event in session:
-                run.take(event)
-        except LinguaError as error:
-            run.report.error = error
-        except BaseException:
-            speaking.cancel()
-            await asyncio.wait({speaking})
-            raise
-        # Without a session there is nobody to speak to; a source may say nothing for ever.
-        enough.set()
-        await speaking
-        run.report.resumes = session.resumes
-    run.report.took_s = monotonic() - began
-    run.report.audio_ms = run.spoken.duration_ms
+    try:
+        await run.play(stop or asyncio.Event())
+    finally:
+        run.report.took_s = monotonic() - began
+        run.report.audio_ms = run.spoken.duration_ms
     return run.report
 
 
 class _Run:
     """One go at it."""
 
-    def __init__(self, source: Source, order: Order, listener: Listener) -> None:
-        self.report = Report(is_live=source.is_live)
+    def __init__(self, source: Source, order: Order, listener: Listener, report: Report) -> None:
+        self.report = report
+        report.is_live = source.is_live
         self.spoken = Spoken(source.sample_rate)
         self._source = source
         self._order = order
@@ -154,7 +176,28 @@ class _Run:
         # a session that is lost is followed by another one.
         self._offset_ms = 0.0
 
-    async def speak(self, session: Session, stop: asyncio.Event) -> None:
+    async def play(self, stop: asyncio.Event) -> None:
+        """Speak and listen, until all is answered."""
+        async with self._order.session(self._source.sample_rate) as session:
+            speaking = asyncio.create_task(self._speak(session, stop))
+            watching = asyncio.create_task(self._watch(session))
+            try:
+                async for event in session:
+                    self._take(event)
+            except LinguaError as error:
+                self.report.error = error
+            except BaseException:
+                speaking.cancel()
+                await asyncio.wait({speaking})
+                raise
+            finally:
+                watching.cancel()
+                self.report.resumes = session.resumes
+            # Without a session there is nobody to speak to; a source may say nothing for ever.
+            stop.set()
+            await speaking
+
+    async def _speak(self, session: Session, stop: asyncio.Event) -> None:
         """Say all of it, then wait until it is answered."""
         try:
             async for chunk in _until(stop, self._source.chunks()):
@@ -167,7 +210,17 @@ class _Run:
         except LinguaError as error:
             self.report.error = self.report.error or error
 
-    def take(self, event: object) -> None:
+    async def _watch(self, session: Session) -> None:
+        """Tell when the connection is lost for longer than a moment, and when it is back."""
+        was_lost = False
+        while True:
+            is_lost = not session.url
+            if is_lost != was_lost:
+                self._listener.noticed(LOST if is_lost else FOUND)
+            was_lost = is_lost
+            await asyncio.sleep(WATCH_S)
+
+    def _take(self, event: object) -> None:
         """Note one event of the session."""
         if isinstance(event, Outcome):
             if event.is_own:
@@ -207,6 +260,8 @@ class _Run:
             rendition.latency_ms = 1000 * (rendition.arrived_s - said.voice_end_s)
         said.renditions[rendition.target] = rendition
         self._listener.rendered(said, rendition)
+        if not self._order.keeps_audio:
+            rendition.pcm = b""
 
     def _rendition(self, event: Outcome) -> Rendition:
         rendition = Rendition(event.target, event.text, arrived_s=monotonic())
@@ -220,7 +275,7 @@ class _Run:
             rendition.timings = rendition.timings or extra.service_timings
             rendition.languages = extra.language_probabilities or {}
             rendition.target = self._order.target_of(rendition)
-        if self._order.keeps_audio and message.tts_audio:
+        if message.tts_audio:
             self._take_audio(rendition, message)
         return rendition
 

@@ -7,6 +7,7 @@ a `Listener`; it measures nothing. Colours only on a terminal, and not with NO_C
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 COLUMNS_DEFAULT, COLUMNS_MIN = 80, 20
 COLOURS: Final = {"said": "1", "good": "32", "bad": "31", "note": "2", "wait": "33"}
+# Where texts begin, after the times and languages.
+MARGIN: Final = 9
 CLEAR_LINE: Final = "\r\x1b[K"
 STAGE_NAMES: Final = {
     "total": "end of speech → result",
@@ -84,7 +87,9 @@ class Screen:
         """Print one line above the one that is redrawn."""
         pending = self._pending
         self._erase()
-        print(self._coloured(text, tone), file=self._stream, flush=True)
+        # The terminal itself may have written there: ^C.
+        start = CLEAR_LINE if self._is_terminal else ""
+        self._put(f"{start}{self._coloured(text, tone)}\n")
         if pending:
             self._redraw(pending)
 
@@ -96,39 +101,44 @@ class Screen:
         """Leave the line that is redrawn; say what became of all of it."""
         self._erase()
         if report is not None:
-            for text, tone in closing_lines(report):
-                self.line(text, tone)
+            for label, text, tone in closing_lines(report):
+                self._paragraph(label, text, tone)
 
     def _paragraph(self, label: str, text: str, tone: str) -> None:
         """Print a label and a text beside it, which does not run below the label."""
-        margin = 9
+        margin = max(MARGIN, columns(label) + 1)
         if not self._is_terminal:
-            self.line(f"{label}  {clean(text)}", tone)
+            gap = " " if label.endswith(":") else "  "
+            self.line(f"{label}{gap}{clean(text)}", tone)
             return
         lines = filled(clean(text), max(COLUMNS_MIN, self._columns() - margin - 1)) or [""]
         self._erase()
         for number, line in enumerate(lines):
             head = label if not number else ""
-            gap = " " * max(1, margin - columns(head))
-            print(
-                f"{self._coloured(head, 'note')}{gap}{self._coloured(line, tone)}",
-                file=self._stream,
-            )
-        self._stream.flush()
+            gap = " " * (margin - columns(head))
+            self._put(f"{self._coloured(head, 'note')}{gap}{self._coloured(line, tone)}\n")
 
     def _redraw(self, text: str) -> None:
         if not self._is_terminal:
             return
         self._pending = text
         shown = tail(text, self._columns() - 1)
-        self._stream.write(f"{CLEAR_LINE}{self._coloured(shown, 'note')}")
-        self._stream.flush()
+        self._put(f"{CLEAR_LINE}{self._coloured(shown, 'note')}")
 
     def _erase(self) -> None:
         if self._pending:
-            self._stream.write(CLEAR_LINE)
-            self._stream.flush()
+            self._put(CLEAR_LINE)
             self._pending = ""
+
+    def _put(self, text: str) -> None:
+        """Write; who closes the terminal wants to see no more, but the files all the same."""
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            discard(self._stream)
 
     def _columns(self) -> int:
         """Return the width now: the window may have changed."""
@@ -143,6 +153,13 @@ class Screen:
         if not self._has_colours or tone not in COLOURS or not text:
             return text
         return f"\x1b[{COLOURS[tone]}m{text}\x1b[0m"
+
+
+def discard(stream: TextIO) -> None:
+    """Point an output at nothing, so that what is still in its buffer does not fail again."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, stream.fileno())
+    os.close(nothing)
 
 
 def clock(at_ms: float) -> str:
@@ -170,8 +187,8 @@ def delays(rendition: Rendition) -> str:
     return f"{' · '.join(parts)} ms" if rendition.stages_ms() else "".join(parts)
 
 
-def closing_lines(report: Report) -> list[tuple[str, str]]:
-    """Return what became of the speech, and how long things took."""
+def closing_lines(report: Report) -> list[tuple[str, str, str]]:
+    """Return what became of the speech, and how long things took: labels, texts and tones."""
     lines = []
     coverage = report.coverage
     if coverage is not None:
@@ -179,7 +196,7 @@ def closing_lines(report: Report) -> list[tuple[str, str]]:
         said = ", ".join(f"{name} {getattr(coverage, f'{name}_ms')} ms" for name in parts)
         is_good = not (coverage.failed_ms or coverage.skipped_ms or report.lost_ms)
         lost = f", lost {report.lost_ms:.0f} ms" if report.lost_ms else ""
-        lines.append((f"speech: {said}{lost}", "good" if is_good else "bad"))
+        lines.append(("speech:", f"{said}{lost}", "good" if is_good else "bad"))
     values = report.latencies_ms()
     shown = [
         f"{STAGE_NAMES[name]} {_ms(name, quantile(values[name], 0.5))}"
@@ -188,9 +205,9 @@ def closing_lines(report: Report) -> list[tuple[str, str]]:
         if values[name]
     ]
     if shown:
-        lines.append((f"p50 / p95: {', '.join(shown)}", "note"))
+        lines.append(("p50 / p95:", ", ".join(shown), "note"))
     if report.error is not None:
-        lines.append((f"it ended early: {report.error}", "bad"))
+        lines.append(("it ended early:", str(report.error), "bad"))
     return lines
 
 

@@ -1,8 +1,8 @@
 """Where speech comes from: a recording, a pipe, a microphone. All give 16-bit mono in small chunks.
 
-A recording comes at the pace at which it was spoken, or as fast as it is taken; a pipe as it comes;
-a microphone lives. The microphone is read by `sounddevice` where that works, else by whichever
-recording program of the system is on the PATH, as a child process.
+A recording comes at the pace at which it was spoken, or as fast as it is taken, and is read while
+it is spoken; a pipe comes as it comes; a microphone lives. The microphone is read by `sounddevice`
+where that works, else by whichever recording program of the system is on the PATH, as a child.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import io
 import shutil
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from time import monotonic
@@ -18,24 +19,28 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, TypeVar
 
 from lingua_scheduler.errors import LinguaError
 from lingua_scheduler.interpret.devices import sound_library
-from lingua_scheduler.recording import Limits, WavStream
+from lingua_scheduler.recording import Limits, Recording, WavStream, open_recording
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from lingua_scheduler.recording import Recording
+    from lingua_scheduler.recording import Stream
 
 T = TypeVar("T")
 
 CHUNK_MS: Final = 50
+# What is read of a file at a time.
+BLOCK_S: Final = 2
+# Who wakes up so late was not busy but stopped (Ctrl-Z): then the speaker was silent, too.
+STOPPED_S: Final = 1.0
 MICROPHONE_RATE: Final = 16_000
 # Chunks of a microphone that nobody takes: after so many the oldest are forgotten (10 s).
 BACKLOG_CHUNKS: Final = 200
 TAIL_BYTES: Final = 2000
 END_S: Final = 2.0
 RIFF: Final = b"RIFF"
-# A pipe is not kept: it may go on for years.
-ENDLESS: Final = Limits(duration_s_max=1e9)
+# Nothing of it is kept: it may go on for years.
+ENDLESS: Final = Limits(bytes_max=1 << 62, duration_s_max=1e9)
 
 # Programs that write what a microphone hears to their standard output.
 RECORDERS: Final[tuple[tuple[str, ...], ...]] = (
@@ -78,24 +83,61 @@ class Source(Protocol):
 
 
 class RecordingSource:
-    """A recording, in real time or as fast as it is taken."""
+    """A recording, in memory or read as it is spoken; in real time or as fast as it is taken."""
 
-    def __init__(self, recording: Recording, *, is_live: bool = True, tail_ms: int = 0) -> None:
+    def __init__(
+        self, recording: Recording | Stream, *, is_live: bool = True, tail_ms: int = 0
+    ) -> None:
         self.sample_rate = recording.sample_rate
         self.is_live = is_live
-        self._pcm = recording.pcm
+        self._recording = recording
         # Silence after it, as a microphone would hear: so that the last words end as others do.
         self._tail = bytes(2 * (recording.sample_rate * tail_ms // 1000))
+        # Who reads what is not in memory; by whoever opened it, else from the first chunk on.
+        self._reader: _Reader | None = None
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(
+        cls, path: Path, *, is_live: bool = True, tail_ms: int = 0
+    ) -> AsyncIterator[RecordingSource]:
+        """Read a file until the block is left; raises `UnreadableRecording` if it is none."""
+        reader = _Reader()
+        stream = await reader.call(lambda: open_recording(path, ENDLESS))
+        source = cls(stream, is_live=is_live, tail_ms=tail_ms)
+        source._reader = reader
+        try:
+            yield source
+        finally:
+            # By who reads: not while it is read.
+            await reader.call(stream.close)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Give a chunk as soon as its last sample was spoken."""
         began, said = monotonic(), 0
-        for chunk in _cut(self._pcm + self._tail, self.sample_rate):
+        async for chunk in _cut(self._blocks(), self.sample_rate):
             if self.is_live:
                 said += len(chunk)
-                due = began + said / (2 * self.sample_rate)
-                await asyncio.sleep(max(0.0, due - monotonic()))
+                began += await _wait_until(began + said / (2 * self.sample_rate))
             yield chunk
+
+    async def _blocks(self) -> AsyncIterator[bytes]:
+        if isinstance(self._recording, Recording):
+            yield self._recording.pcm
+        else:
+            stream, reader = self._recording, self._reader or _Reader()
+            count = BLOCK_S * self.sample_rate
+            while block := await reader.call(lambda: stream.read_frames(count)):
+                yield block
+        yield self._tail
+
+
+async def _wait_until(due: float) -> float:
+    """Wait for a time; return by how much it was slept through while the process was stopped."""
+    left = due - monotonic()
+    await asyncio.sleep(max(0.0, left))
+    late = monotonic() - due
+    return late if left > 0 and late > STOPPED_S else 0.0
 
 
 class PipeSource:
@@ -111,10 +153,15 @@ class PipeSource:
         self._read = read
 
     @classmethod
-    async def open(cls, pipe: BinaryIO, sample_rate: int, *, is_live: bool = False) -> PipeSource:
+    async def open(
+        cls, place: BinaryIO | Path, sample_rate: int, *, is_live: bool = False
+    ) -> PipeSource:
         """Look whether an unbuffered pipe has a WAV file or raw samples of this rate."""
         reader = _Reader()
+        pipe = await reader.call(lambda: _opened(place))
         head = await reader.call(lambda: _read_exactly(pipe, len(RIFF)))
+        if not head:
+            raise SourceFailed("no sound came: the input is empty")
         rest: Any = _Prefixed(head, pipe)
         if head == RIFF:
             wav = await reader.call(lambda: WavStream(rest, ENDLESS))
@@ -132,12 +179,12 @@ class PipeSource:
 
 
 class _Reader:
-    """A thread that waits for a pipe; nobody waits for the thread, which may wait for ever."""
+    """A thread that reads; nobody waits for the thread, which may wait for a pipe for ever."""
 
     def __init__(self) -> None:
         self._asked: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]]] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
-        Thread(target=self._work, name="pipe", daemon=True).start()
+        Thread(target=self._work, name="reader", daemon=True).start()
 
     async def call(self, read: Callable[[], T]) -> T:
         """Return what a function gives that may block; raises what it raises of ours."""
@@ -154,7 +201,7 @@ class _Reader:
             except LinguaError as problem:
                 error = problem
             except OSError as problem:
-                error = SourceFailed(f"the pipe broke: {problem.strerror}")
+                error = SourceFailed(f"it cannot be read any further: {problem.strerror}")
             # The loop is closed when nobody wants it any more.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(_settle, done, value, error)
@@ -306,6 +353,11 @@ class _Prefixed(io.RawIOBase):
         return self._pipe.read(size)
 
 
+def _opened(place: BinaryIO | Path) -> Any:
+    # Unbuffered: what was said must not wait for what was not.
+    return place.open("rb", buffering=0) if isinstance(place, Path) else place
+
+
 def _read_exactly(pipe: Any, size: int) -> bytes:
     parts: list[bytes] = []
     while size > 0 and (part := pipe.read(size)):
@@ -314,6 +366,15 @@ def _read_exactly(pipe: Any, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _cut(pcm: bytes, sample_rate: int) -> list[bytes]:
+async def _cut(blocks: AsyncIterator[bytes], sample_rate: int) -> AsyncIterator[bytes]:
+    """Give all of it in equal chunks; the last may be shorter."""
     size = 2 * (sample_rate * CHUNK_MS // 1000)
-    return [pcm[at : at + size] for at in range(0, len(pcm), size)]
+    rest = b""
+    async for block in blocks:
+        data = rest + block
+        whole = len(data) - len(data) % size
+        for at in range(0, whole, size):
+            yield data[at : at + size]
+        rest = data[whole:]
+    if rest:
+        yield rest

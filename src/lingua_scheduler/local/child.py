@@ -52,13 +52,15 @@ class Child:
         ]
 
     @classmethod
-    async def start(cls, name: str, words: Sequence[str], environ: Mapping[str, str]) -> Child:
-        """Start `lingua` with these words."""
+    async def start(
+        cls, name: str, words: Sequence[str], environ: Mapping[str, str], files: Sequence[int] = ()
+    ) -> Child:
+        """Start `lingua` with these words; it holds these files open, too."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", TIED_COMMAND, *words,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE, env=dict(environ), start_new_session=True,
-            limit=LINE_BYTES_MAX,
+            limit=LINE_BYTES_MAX, pass_fds=files,
         )  # fmt: skip
         return cls(name, process)
 
@@ -94,15 +96,18 @@ class Child:
         return code
 
     async def end(self) -> None:
-        """End it: in order if it does so in time, else at once."""
+        """End it: in order if it does so in time and nobody is in a hurry, else at once."""
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(END_S):
                 await self._process.wait()
         except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
+            pass
+        finally:
+            if self._process.returncode is None:
+                self._process.kill()
+                await self._process.wait()
         assert self._process.stdin is not None
         self._process.stdin.close()
         # A child of the child may still hold the streams: they are not waited for.

@@ -11,21 +11,21 @@ import http.client
 import json
 import os
 import re
-import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from lingua_scheduler.errors import LinguaError
 from lingua_scheduler.local.child import Child
+from lingua_scheduler.local.folder import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from pathlib import Path
 
     Pairs = Sequence[tuple[str, str]]
 
@@ -34,7 +34,7 @@ SESSION_PATH, NODE_PATH = "/ws/session", "/ws/node"
 READY_S: Final = 180.0
 SERVE_S: Final = 30.0
 # How long a node that is ready may take to have the languages wanted.
-SETTLE_S: Final = 10.0
+SETTLE_S: Final = 3.0
 POLL_S: Final = 0.1
 ANSWER_S: Final = 5.0
 ANSWER_BYTES_MAX: Final = 1 << 24
@@ -65,8 +65,23 @@ class PrivateService:
     @property
     def is_running(self) -> bool:
         """Tell whether neither process has ended."""
-        children = (self.scheduler, *((self.node,) if self.node is not None else ()))
-        return all(child.exit_code is None for child in children)
+        return all(child.exit_code is None for child in self._children)
+
+    @property
+    def _children(self) -> list[Child]:
+        return [self.scheduler] if self.node is None else [self.scheduler, self.node]
+
+    async def ended(self) -> Child:
+        """Wait until one of the processes has ended by itself; return it."""
+        waits: dict[asyncio.Task[int], Child] = {
+            asyncio.create_task(child.wait()): child for child in self._children
+        }
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+        return next(child for task, child in waits.items() if task in done)
 
     @property
     def session_url(self) -> str:
@@ -100,8 +115,8 @@ async def private_service(
     """
     words = [*(("--engines", *engines) if engines else ()), *node_words]
     async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lingua-private-")))
-        scheduler = await _start_scheduler(folder, settings or {})
+        folder, lock = stack.enter_context(private_folder())
+        scheduler = await _start_scheduler(folder, lock, settings or {})
         stack.push_async_callback(scheduler.end)
         service = PrivateService(await _address(scheduler), scheduler)
         if words:
@@ -125,7 +140,7 @@ async def unserved_pairs(http_url: str, pairs: Pairs, token: str = "") -> list[t
     return found
 
 
-async def _start_scheduler(folder: Path, settings: Mapping[str, object]) -> Child:
+async def _start_scheduler(folder: Path, lock: int, settings: Mapping[str, object]) -> Child:
     environ = {
         name: value for name, value in os.environ.items() if not name.startswith(SETTINGS_PREFIX)
     }
@@ -136,13 +151,15 @@ async def _start_scheduler(folder: Path, settings: Mapping[str, object]) -> Chil
     # An empty file, named, so that one in the current folder is not taken.
     config = folder / "private.toml"
     config.touch()
-    words = ("--config", str(config), "serve", "--host", "127.0.0.1", "--port", "0")
-    return await Child.start("the scheduler", (*words, "--log-level", "warning"), environ)
+    words = ("--config", str(config), "serve", "--host", "127.0.0.1", "--port", "0",
+             "--log-level", "warning")  # fmt: skip
+    # It may outlive us by some seconds: as long, the folder is not for the next one to remove.
+    return await Child.start("the private scheduler", words, environ, (lock,))
 
 
 async def _start_node(service: PrivateService, words: Sequence[str]) -> Child:
     given = ("node", *words, "--url", service.node_url, "--node-id", NODE_ID)
-    return await Child.start("the node", given, os.environ)
+    return await Child.start("the private node", given, os.environ)
 
 
 async def _address(scheduler: Child) -> str:
@@ -174,7 +191,7 @@ async def _until_served(service: PrivateService, pairs: Pairs) -> None:
     missing = list(pairs)
     ready_until = 0.0
     while service.is_running and monotonic() < (ready_until or until):
-        if await _has_ready_node(service):
+        if any(one["status"] == "ready" for one in await _nodes(service)):
             missing = await unserved_pairs(service.http_url, pairs)
             if not missing:
                 return
@@ -186,22 +203,21 @@ async def _until_served(service: PrivateService, pairs: Pairs) -> None:
     if node.exit_code is not None:
         await node.wait()
         raise ServiceFailed("the private node could not be started:", node.tail)
+    if not ready_until:
+        told = f"the private node was not ready within {READY_S:.0f} s; it printed:"
+        raise ServiceFailed(told, node.tail)
     wanted = ", ".join(f"{source} to {target}" for source, target in missing)
-    raise ServiceFailed(
-        f"the private node does not serve {wanted}; it printed:" if ready_until
-        else f"the private node was not ready within {READY_S:.0f} s; it printed:",
-        node.tail,
-    )  # fmt: skip
+    known = "; ".join(one["languages"] for one in await _nodes(service))
+    raise ServiceFailed(f"the private node does not serve {wanted}, but {known}", "")
 
 
-async def _has_ready_node(service: PrivateService) -> bool:
-    """Tell whether a node may get work."""
-    url = f"{service.http_url}/api/v1/nodes?limit=10"
+async def _nodes(service: PrivateService) -> list[dict[str, Any]]:
+    """Return what the scheduler says of the node; nothing if it ends, or is busy."""
     try:
-        page = await asyncio.to_thread(_get, url, "")
-    except OSError:  # It ends, or is busy: the caller looks again.
-        return False
-    return any(node["status"] == "ready" for node in page["nodes"])
+        page = await asyncio.to_thread(_get, f"{service.http_url}/api/v1/nodes?limit=10", "")
+    except OSError:
+        return []
+    return list(page["nodes"])
 
 
 def _explain(http_url: str, source: str, target: str, token: str) -> Any:

@@ -1,0 +1,68 @@
+"""The folder of a private service: gone with it, and if it was killed, with the next one.
+
+Whoever uses a folder holds a lock on a file in it, which the kernel takes away when the process and
+the children that share it have ended, however they did. A folder whose lock can be had is nobody's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lingua_scheduler.errors import LinguaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PREFIX: Final = "lingua-private-"
+LOCK: Final = "private.lock"
+TRIES: Final = 10
+
+
+@contextmanager
+def private_folder() -> Iterator[tuple[Path, int]]:
+    """Give a folder, and the lock on it, a file that children may share; removes forgotten ones."""
+    remove_forgotten(Path(tempfile.gettempdir()))
+    folder, lock = _made()
+    try:
+        yield folder, lock
+    finally:
+        # What cannot be removed now is removed by the next one.
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def remove_forgotten(parent: Path) -> None:
+    """Remove the folders of this user's processes that have ended without doing so."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        with suppress(OSError):  # It goes just now, or is not ours to look into.
+            if folder.lstat().st_uid == os.getuid() and not folder.is_symlink():
+                _remove_if_forgotten(folder)
+
+
+def _remove_if_forgotten(folder: Path) -> None:
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _made() -> tuple[Path, int]:
+    """Make a folder and lock it; another one if it was taken for forgotten before it was locked."""
+    for _ in range(TRIES):
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        path = folder / LOCK
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(lock), path.stat()):
+                return folder, lock
+        os.close(lock)
+    raise LinguaError(f"no folder can be kept in {tempfile.gettempdir()}")
