@@ -3,8 +3,8 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test check demo room speech-models model live chaos chaos-long bench bench-speech
-.PHONY: docs lock clean
+.PHONY: help install test check demo room speech-models model live chaos chaos-long chaos-speech
+.PHONY: bench bench-speech docs lock clean
 
 PYTHONS ?= python3.14 python3.13 python3.12 python3.11 python3
 STEPS ?= 200000
@@ -65,6 +65,9 @@ chaos: $(VENV)/.installed ## Kill, freeze and cut off everything under load (und
 
 chaos-long: $(VENV)/.installed ## The same in full size (about an hour)
 	$(VENV)/bin/lingua bench chaos --long
+
+chaos-speech: $(VENV)/.speaking ## Kill engines, nodes and schedulers while people speak (3 minutes)
+	$(VENV)/bin/lingua bench speech --chaos
 
 bench: $(VENV)/.installed ## Measure this machine
 	$(VENV)/bin/lingua bench

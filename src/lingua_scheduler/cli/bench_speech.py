@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from lingua_scheduler.bench.speech.chaos_report import ChaosReport
     from lingua_scheduler.bench.speech.report import SpeechReport
 
 HEARD = (
@@ -28,6 +29,10 @@ TRANSLATED = ("direction", "prompts", "chrF", "plain", "unseen half", "plain", "
 LONG = (
     "continuous", "slices", "words", "one pass", "missing at borders", "elsewhere", "WER",
     "one pass", "in order", "covered",
+)  # fmt: skip
+CHAOS = (
+    "round", "utterances", "outcomes", "delivered", "silent", "failed", "lost", "twice", "order",
+    "same text", "WER",
 )  # fmt: skip
 
 
@@ -43,6 +48,11 @@ def add_speech(benches: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     speech.add_argument(
         "--long", type=int, default=0, metavar="S", help="so much continuous speech (full: 300 s)"
     )
+    speech.add_argument(
+        "--chaos", action="store_true",
+        help="kill engines, nodes and schedulers while people speak; the default engines "
+        "(with --quick: in under 90 s)",
+    )  # fmt: skip
     speech.set_defaults(run=run_speech)
 
 
@@ -55,6 +65,8 @@ def run_speech(args: argparse.Namespace) -> int:
 
     with progress_on(sys.stderr) as progress:
         default_store().install(GROUP, progress)
+    if args.chaos:
+        return run_chaos(args)
     plan = Plan(tuple(args.engines), is_quick=args.quick, long_s=args.long)
     report = uvloop.run(measure_speech(plan, _tell))
     if args.json:
@@ -62,6 +74,18 @@ def run_speech(args: argparse.Namespace) -> int:
     else:
         print(page(report))
     return 1 if any(one.unaccounted_ms or one.failed for one in report.heard) else 0
+
+
+def run_chaos(args: argparse.Namespace) -> int:
+    """Speak under fire and print; a broken promise ends it with exit code 1."""
+    from lingua_scheduler.bench.speech.chaos import FULL, QUICK, play  # noqa: PLC0415
+
+    report = uvloop.run(play(QUICK if args.quick else FULL, _tell))
+    if args.json:
+        print("\n".join(msgspec.json.encode(row).decode() for row in report.objects()))
+    else:
+        print(chaos_page(report))
+    return 1 if report.problems else 0
 
 
 def _tell(what: str) -> None:
@@ -75,6 +99,35 @@ def page(report: SpeechReport) -> str:
         parts.append(render_table(LONG, _long(report)))
     memory = f"memory of the node with its engines: {report.rss_mb:.0f} MB"
     return "\n\n".join([*parts, f"{memory}; ready after {report.start_s:.1f} s"])
+
+
+def chaos_page(report: ChaosReport) -> str:
+    """Return what a person reads of speech under fire."""
+    rounds = (("undisturbed", report.undisturbed), ("under fire", report.under_fire))
+    rows = [
+        (
+            name, one.utterances, one.outcomes, one.delivered, one.silent, one.failed, one.lost,
+            one.duplicates, one.inversions, f"{100 * one.same_text:.0f} %",
+            f"{100 * one.wer:.1f} %",
+        )
+        for name, one in rounds
+    ]  # fmt: skip
+    faults = [
+        (one.kind.replace("_", " "), one.target, f"{one.until - one.at:.1f} s")
+        for one in report.faults
+    ]
+    hit = report.under_fire
+    after = (
+        "From the end of an utterance to its outcome, undisturbed: p50 "
+        f"{report.undisturbed.took_p50_s:.2f} s; of {hit.affected} that were open while something\n"
+        f"was broken: p50 {hit.affected_p50_s:.2f} s, at most {hit.affected_max_s:.2f} s. "
+        f"{hit.hits} of {len(report.faults)} faults met work.\n"
+        f"Sessions resumed {hit.resumes}, workers replaced {report.restarts}, processes left over "
+        f"{report.left_over}; {report.wall_s:.0f} s in all"
+    )
+    parts = [render_table(CHAOS, rows), render_table(("fault", "where", "healed after"), faults)]
+    changed = [f"another text: {text}" for text in hit.changed]
+    return "\n\n".join([*parts, "\n".join([after, *changed, *report.problems])])
 
 
 def _heard(report: SpeechReport) -> Sequence[Sequence[str | int]]:
