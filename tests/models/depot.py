@@ -1,7 +1,8 @@
 """A real HTTP server on the loopback that gives small archives made here, and can misbehave.
 
-Used by the tests of the model store: it cuts answers short, ignores ranges, waits in mid-file, and
-keeps what it was asked. Also writers of the three kinds of archives, and a catalogue of them.
+Used by the tests of the model store: it cuts answers short, ignores ranges, waits in mid-file, says
+another thing or elsewhere, and keeps what it was asked. Also writers of the three kinds of
+archives, and a catalogue of them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import lzma
+import ssl
 import tarfile
 import threading
 import zipfile
@@ -28,11 +30,18 @@ class Depot:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.cuts: dict[str, list[int]] = {}  # path -> bytes given before each break, in turn
+        self.stalls: dict[str, list[int]] = {}  # the same, but silent rather than broken off
+        self.crumbs: dict[str, int] = {}  # path -> bytes given every 50 ms
         self.statuses: dict[str, int] = {}  # path -> the error it answers with
+        self.reason: str | None = None  # the words beside an error
+        self.moved: dict[str, str] = {}  # path -> address it redirects to
+        self.pages: set[str] = set()  # paths that are web pages and do not tell their length
         self.has_ranges = True
+        self.skew = 0  # by how much the ranges it gives begin later than was asked
         self.held: dict[str, threading.Event] = {}  # path -> let go after half of the file
         self.reached = threading.Event()  # a held file is at its half
         self.asked: list[tuple[str, str]] = []  # (path, range) in order
+        self.over = threading.Event()  # the server is being stopped
         self.url = ""
 
     def add(self, path: str, content: bytes) -> Download:
@@ -43,7 +52,7 @@ class Depot:
 
 
 @contextmanager
-def running_depot() -> Iterator[Depot]:
+def running_depot(tls: ssl.SSLContext | None = None) -> Iterator[Depot]:
     depot = Depot()
 
     class Handler(BaseHTTPRequestHandler):
@@ -57,12 +66,15 @@ def running_depot() -> Iterator[Depot]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    depot.url = f"http://127.0.0.1:{server.server_port}"
+    depot.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
     try:
         yield depot
     finally:
+        depot.over.set()
         for event in depot.held.values():
             event.set()
         server.shutdown()
@@ -76,9 +88,22 @@ def answer(request: BaseHTTPRequestHandler, depot: Depot) -> None:
     content = depot.files.get(path)
     request.close_connection = True
     if content is None or path in depot.statuses:
-        request.send_error(depot.statuses.get(path, 404))
+        request.send_error(depot.statuses.get(path, 404), depot.reason)
+        return
+    if path in depot.moved:
+        request.send_response(302)
+        request.send_header("Location", depot.moved[path])
+        request.send_header("Content-Length", "0")
+        request.end_headers()
+        return
+    if path in depot.pages:
+        request.send_response(200)
+        request.send_header("Content-Type", "text/html; charset=utf-8")
+        request.end_headers()
+        request.wfile.write(content)
         return
     start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and depot.has_ranges else 0
+    start += depot.skew if start else 0
     if start >= len(content):
         request.send_error(416)
         return
@@ -94,6 +119,14 @@ def give(request: BaseHTTPRequestHandler, depot: Depot, rest: bytes) -> None:
     if cuts := depot.cuts.get(request.path):
         request.wfile.write(rest[: cuts.pop(0)])
         return
+    if stalls := depot.stalls.get(request.path):
+        request.wfile.write(rest[: stalls.pop(0)])
+        request.wfile.flush()
+        depot.over.wait(30)
+        return
+    if crumb := depot.crumbs.get(request.path):
+        give_crumbs(request, depot, rest, crumb)
+        return
     if held := depot.held.get(request.path):
         request.wfile.write(rest[: len(rest) // 2])
         request.wfile.flush()
@@ -103,6 +136,14 @@ def give(request: BaseHTTPRequestHandler, depot: Depot, rest: bytes) -> None:
     # The one who asked may have been killed, as a test wanted.
     with suppress(BrokenPipeError, ConnectionResetError):
         request.wfile.write(rest)
+
+
+def give_crumbs(request: BaseHTTPRequestHandler, depot: Depot, rest: bytes, crumb: int) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):
+        for start in range(0, len(rest), crumb):
+            request.wfile.write(rest[start : start + crumb])
+            if depot.over.wait(0.05):
+                return
 
 
 def tgz(content: Content) -> bytes:
@@ -129,7 +170,11 @@ def deb(content: Content, links: Mapping[str, str] | None = None) -> bytes:
 def deb_of(tar: bytes, name: str = "data.tar.xz") -> bytes:
     """Return an `ar` archive as Debian packs one, of this tar."""
     data = lzma.compress(tar) if name.endswith(".xz") else tar
-    members = {"debian-binary": b"2.0\n", "control.tar.xz": b"odd", name: data}
+    return ar_of({"debian-binary": b"2.0\n", "control.tar.xz": b"odd", name: data})
+
+
+def ar_of(members: Content) -> bytes:
+    """Return an `ar` archive of these members."""
     out = b"!<arch>\n"
     for member, body in members.items():
         header = f"{member:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(body):<10}`\n"

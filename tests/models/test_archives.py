@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import lzma
 import tarfile
+import zlib
 from pathlib import Path
 
 import pytest
 
 from lingua_scheduler.models import ModelCorrupt, UnsafeArchive
 from lingua_scheduler.models.archives import Unpacker, kind_of
-from models.depot import Entry, deb, deb_of, plain, symbolic, tar_of, tgz, wheel
+from models.depot import Entry, ar_of, deb, deb_of, plain, symbolic, tar_of, tgz, wheel
 
 pytestmark = pytest.mark.unit
 
@@ -166,3 +168,81 @@ def test_the_kind_of_an_archive_is_told_by_its_name() -> None:
     assert {name: kind_of(name) for name in names} == names
     with pytest.raises(ValueError, match="no known kind"):
         kind_of("a.rar")
+
+
+def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsafeArchive, match="circle"):
+        unpacked(tmp_path, hostile(symbolic("usr/a", "b"), symbolic("usr/b", "a")), "deb")
+
+
+def test_a_link_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    entries = [plain("usr/x", b"1"), symbolic("usr/a", "x"), symbolic("usr/a", "y")]
+    with pytest.raises(UnsafeArchive, match="comes twice"):
+        unpacked(tmp_path, hostile(*entries), "deb")
+
+
+def test_a_link_that_lies_in_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsafeArchive, match="lies in a file"):
+        unpacked(tmp_path, hostile(plain("usr/a", b"1"), symbolic("usr/a/b", "c")), "deb")
+
+
+@pytest.mark.parametrize("name", ["usr/\x1b]0;owned\x07", "usr/two\nlines", "usr/\udce9"])
+def test_a_name_that_cannot_be_shown_is_refused_and_not_shown(tmp_path: Path, name: str) -> None:
+    for entry in (plain(name, b"1"), symbolic("usr/a", name)):
+        with pytest.raises(UnsafeArchive) as caught:
+            unpacked(tmp_path, hostile(entry), "deb")
+        assert str(caught.value).isprintable()
+
+
+def test_what_is_skipped_is_bounded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lingua_scheduler.models.archives.SKIPPED_BYTES_MAX", 1_000_000)
+    bomb = [plain("other/zeros", bytes(2_000_000)), plain("usr/a", b"1")]
+    for archive, kind in ((hostile(*bomb), "deb"), (tar_of(bomb, "w:gz"), "tgz")):
+        with pytest.raises(UnsafeArchive, match="more than"):
+            unpacked(tmp_path, archive, kind)
+
+
+def test_a_package_that_wants_gigabytes_to_be_unpacked_is_refused(tmp_path: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 20}]
+    packed = bytearray(lzma.compress(tar_of([plain("usr/a", b"1")], "w"), filters=filters))
+    # The block's header says how large the window is: 4 GiB instead of 1 MiB, and its CRC.
+    length = (packed[12] + 1) * 4
+    at = packed.index(bytes([0x21, 0x01]), 12, 12 + length)
+    packed[at + 2] = 40
+    packed[12 + length - 4 : 12 + length] = zlib.crc32(packed[12 : 12 + length - 4]).to_bytes(
+        4, "little"
+    )
+    with pytest.raises(ModelCorrupt, match=r"[Mm]emory"):
+        unpacked(tmp_path, ar_of({"data.tar.xz": bytes(packed)}), "deb")
+
+
+@pytest.mark.parametrize("size", ["-60", "-61", "1_0", "+9", "0x10"])
+def test_a_package_whose_member_has_no_plain_size_is_refused(tmp_path: Path, size: str) -> None:
+    header = f"{'first':<16}{0:<12}{0:<6}{0:<6}{100644:<8}{size:<10}`\n".encode()
+    with pytest.raises(ModelCorrupt, match="damaged"):
+        unpacked(tmp_path, b"!<arch>\n" + header + bytes(16), "deb")
+
+
+@pytest.mark.parametrize("flag", [0x20, 0x40])
+def test_a_wheel_with_what_zip_can_also_do_is_refused(tmp_path: Path, flag: int) -> None:
+    archive = bytearray(wheel({"usr/a": b"1"}))
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        archive[archive.index(signature) + offset] |= flag
+    with pytest.raises(ModelCorrupt, match="not read here"):
+        unpacked(tmp_path, bytes(archive), "zip")
+
+
+def test_a_wheel_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    archive = wheel({"usr/é": b"1"}).replace("é".encode(), b"\xff\xff")
+    with pytest.raises(ModelCorrupt):
+        unpacked(tmp_path, archive, "zip")
+
+
+def test_a_sparse_file_with_a_broken_map_is_refused(tmp_path: Path) -> None:
+    entry, data = plain("usr/a", b"no number\n" + bytes(600))
+    entry.pax_headers = {
+        "GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "usr/a",
+        "GNU.sparse.realsize": "9",
+    }  # fmt: skip
+    with pytest.raises(ModelCorrupt):
+        unpacked(tmp_path, hostile((entry, data)), "deb")

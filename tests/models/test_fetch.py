@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import ssl
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lingua_scheduler.models import ModelCorrupt, SourceUnreachable
-from lingua_scheduler.models.fetch import TRIES_MAX, Item, fetch
+from lingua_scheduler.models.fetch import (
+    IDLE_TRIES,
+    PATIENT_TRIES,
+    PROGRESS_BYTES,
+    Item,
+    SilentHosts,
+    fetch,
+)
 from models.depot import Depot, running_depot
 
 pytestmark = pytest.mark.unit
@@ -79,11 +88,21 @@ def test_a_server_without_ranges_begins_anew(depot: Depot, tmp_path: Path) -> No
     assert (tmp_path / "f").read_bytes() == CONTENT
 
 
+def test_a_server_that_gives_another_range_is_asked_for_the_whole(
+    depot: Depot, tmp_path: Path
+) -> None:
+    depot.skew = 10
+    (tmp_path / "f.part").write_bytes(CONTENT[:7000])
+    fetch(item(depot.url), tmp_path / "f", nothing)
+    assert (tmp_path / "f").read_bytes() == CONTENT
+    assert [wanted for _, wanted in depot.asked] == ["bytes=7000-", ""]
+
+
 def test_a_server_that_always_breaks_off_is_given_up(depot: Depot, tmp_path: Path) -> None:
     depot.cuts["/file.tgz"] = [0] * 100
     with pytest.raises(SourceUnreachable, match="broke off"):
         fetch(item(depot.url), tmp_path / "f", nothing)
-    assert len(depot.asked) < TRIES_MAX
+    assert len(depot.asked) == IDLE_TRIES
 
 
 def test_a_wrong_hash_is_refused_and_nothing_is_kept(depot: Depot, tmp_path: Path) -> None:
@@ -168,39 +187,6 @@ def test_an_address_of_another_kind_is_refused(tmp_path: Path) -> None:
         fetch(item("ftp://127.0.0.1"), tmp_path / "f", nothing)
 
 
-def fake_apt(folder: Path, given: bytes) -> None:
-    """Put a program `apt-get` there that gives this file for any package and notes its words."""
-    folder.mkdir()
-    (folder / "given").write_bytes(given)
-    script = f'#!/bin/sh\necho "$@" > {folder}/words\ncp {folder}/given got_1_all.deb\n'
-    (folder / "apt-get").write_text(script)
-    (folder / "apt-get").chmod(0o755)
-
-
-def package(base: str) -> Item:
-    return item(base)._replace(file="name_1.0-1+b2_amd64.deb", apt=True)
-
-
-def test_the_machines_own_apt_is_asked_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_apt(tmp_path / "bin", CONTENT)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    assert fetch(package(closed_port()), tmp_path / "f", nothing) == "apt:name_1.0-1+b2_amd64.deb"
-    assert (tmp_path / "f").read_bytes() == CONTENT
-    assert (tmp_path / "bin/words").read_text() == "download name:amd64=1.0-1+b2\n"
-
-
-def test_what_apt_gives_must_be_what_was_pinned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_apt(tmp_path / "bin", b"another package")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    with pytest.raises(SourceUnreachable):
-        fetch(package(closed_port()), tmp_path / "f", nothing)
-    assert not (tmp_path / "f").exists()
-
-
 def test_a_file_of_an_earlier_run_that_is_no_longer_right_is_fetched_again(
     depot: Depot, tmp_path: Path
 ) -> None:
@@ -215,3 +201,201 @@ def test_a_password_in_a_mirrors_address_is_not_quoted(tmp_path: Path) -> None:
         fetch(item("http://me:hunter2@127.0.0.1:1"), tmp_path / "file", nothing)
     assert "hunter2" not in str(failed.value)
     assert "127.0.0.1:1" in str(failed.value)
+
+
+def test_what_came_before_a_silence_is_kept(
+    depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lingua_scheduler.models.fetch.TIMEOUT_S", 0.3)
+    depot.stalls["/file.tgz"] = [1000]
+    fetch(item(depot.url), tmp_path / "f", nothing)
+    assert (tmp_path / "f").read_bytes() == CONTENT
+    assert [wanted for _, wanted in depot.asked] == ["", "bytes=1000-"]
+
+
+def test_a_network_that_breaks_off_all_the_time_brings_the_file_in_the_end(
+    depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lingua_scheduler.models.fetch.PAUSE_S", 0.0)
+    large = CONTENT * 30
+    depot.add("file.tgz", large)
+    depot.cuts["/file.tgz"] = [PROGRESS_BYTES] * 40
+    fetch(item(depot.url, content=large), tmp_path / "f", nothing)
+    assert (tmp_path / "f").read_bytes() == large
+    assert len(depot.asked) == 41
+
+
+def test_a_server_without_ranges_that_breaks_off_all_the_time_is_given_up(
+    depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lingua_scheduler.models.fetch.PAUSE_S", 0.0)
+    depot.has_ranges = False
+    # To and fro: each second answer is longer than the one before it.
+    depot.cuts["/file.tgz"] = [90_000, 10] * 50
+    with pytest.raises(SourceUnreachable, match="broke off"):
+        fetch(item(depot.url), tmp_path / "f", nothing)
+    assert len(depot.asked) <= PATIENT_TRIES + 1
+
+
+def test_a_file_that_is_another_after_a_break_is_fetched_once_more(
+    depot: Depot, tmp_path: Path
+) -> None:
+    depot.files["/file.tgz"] = bytes(len(CONTENT))
+    depot.cuts["/file.tgz"] = [1000]
+
+    def mend(have: int) -> None:
+        if have:
+            depot.files["/file.tgz"] = CONTENT
+
+    fetch(item(depot.url), tmp_path / "f", mend)
+    assert (tmp_path / "f").read_bytes() == CONTENT
+
+
+def test_a_server_that_gives_crumbs_is_left_for_the_next(
+    depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lingua_scheduler.models.fetch.PAUSE_S", 0.0)
+    monkeypatch.setattr("lingua_scheduler.models.fetch.PACE_WINDOW_S", 0.2)
+    with running_depot() as slow:
+        slow.add("file.tgz", CONTENT)
+        slow.crumbs["/file.tgz"] = 10
+        url = fetch(item(slow.url, depot.url), tmp_path / "f", nothing)
+    assert url.startswith(depot.url)
+    assert (tmp_path / "f").read_bytes() == CONTENT
+
+
+def test_a_log_in_page_is_told_from_a_file_and_not_kept(depot: Depot, tmp_path: Path) -> None:
+    depot.files["/file.tgz"] = b"<html>please log in</html>"
+    depot.pages.add("/file.tgz")
+    with pytest.raises(SourceUnreachable, match="a web page"):
+        fetch(item(depot.url), tmp_path / "f", nothing)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_redirect_to_another_host_is_followed_also_by_what_goes_on(
+    depot: Depot, tmp_path: Path
+) -> None:
+    (tmp_path / "f.part").write_bytes(CONTENT[:7000])
+    with running_depot() as first:
+        first.add("file.tgz", b"")
+        first.moved["/file.tgz"] = f"{depot.url}/file.tgz"
+        fetch(item(first.url), tmp_path / "f", nothing)
+    assert depot.asked == [("/file.tgz", "bytes=7000-")]
+
+
+@pytest.mark.parametrize("scheme", ["ftp", "file"])
+def test_a_redirect_to_another_kind_of_address_is_not_followed(
+    depot: Depot, tmp_path: Path, scheme: str
+) -> None:
+    depot.moved["/file.tgz"] = f"{scheme}://127.0.0.1:9/file.tgz"
+    with pytest.raises(SourceUnreachable, match=f"HTTP 302 .*{scheme}"):
+        fetch(item(depot.url), tmp_path / "f", nothing)
+
+
+def test_a_redirect_in_a_circle_ends_with_one_line(depot: Depot, tmp_path: Path) -> None:
+    depot.moved["/file.tgz"] = "/file.tgz"
+    with pytest.raises(SourceUnreachable) as caught:
+        fetch(item(depot.url), tmp_path / "f", nothing)
+    assert "infinite loop" in caught.value.tries[0][1]
+    assert caught.value.tries[0][1].isprintable()
+
+
+def test_what_a_server_says_cannot_drive_the_terminal(depot: Depot, tmp_path: Path) -> None:
+    depot.statuses["/file.tgz"] = 404
+    depot.reason = "gone\x1b]0;owned\x07" + "!" * 1000
+    with pytest.raises(SourceUnreachable, match="HTTP 404 gone") as caught:
+        fetch(item(depot.url), tmp_path / "f", nothing)
+    assert caught.value.tries[0][1].isprintable()
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "base", ["http://[::1", "http://a..b", "http://127.0.0.1:1/\u00e9", "http://h:port", "mirror"]
+)
+def test_a_mirror_that_is_no_address_is_named(tmp_path: Path, base: str) -> None:
+    with pytest.raises(SourceUnreachable, match="LINGUA_TEST_URL"):
+        fetch(item(base), tmp_path / "f", nothing)
+
+
+def test_progress_is_told_before_anybody_answers(tmp_path: Path) -> None:
+    (tmp_path / "f.part").write_bytes(CONTENT[:7000])
+    heard: list[int] = []
+    with pytest.raises(SourceUnreachable):
+        fetch(item(closed_port()), tmp_path / "f", heard.append)
+    assert heard == [7000]
+
+
+def test_a_host_that_did_not_answer_is_not_waited_for_with_each_file(
+    depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lingua_scheduler.models.fetch.TIMEOUT_S", 0.2)
+    silent = SilentHosts()
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        deaf.settimeout(0)
+        base = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        for name in ("f", "g", "h"):
+            fetch(item(base, depot.url), tmp_path / name, nothing, silent=silent)
+        for _ in range(IDLE_TRIES):
+            deaf.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            deaf.accept()
+
+
+def test_a_proxy_of_the_environment_is_asked_and_exceptions_from_it_are_not(
+    depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", depot.url)
+    depot.files["http://mirror.invalid/file.tgz"] = CONTENT
+    fetch(item("http://mirror.invalid"), tmp_path / "f", nothing)
+    assert depot.asked == [("http://mirror.invalid/file.tgz", "")]
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    fetch(item(depot.url), tmp_path / "g", nothing)
+    assert depot.asked[1:] == [("/file.tgz", "")]
+
+
+@pytest.mark.parametrize("scheme", ["http://", ""])
+def test_a_proxy_that_does_not_answer_is_named_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    gone = closed_port().removeprefix("http://")
+    monkeypatch.setenv("HTTPS_PROXY", f"{scheme}me:hunter2@{gone}")
+    with pytest.raises(SourceUnreachable) as caught:
+        fetch(item("https://mirror.invalid"), tmp_path / "f", nothing)
+    assert f"mirror.invalid by the proxy {gone}: " in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_wrong_file_is_told_with_what_to_set(depot: Depot, tmp_path: Path) -> None:
+    depot.files["/file.tgz"] = bytes(len(CONTENT))
+    with pytest.raises(ModelCorrupt, match="set LINGUA_TEST_URL to another mirror"):
+        fetch(item(depot.url), tmp_path / "f", nothing)
+
+
+@pytest.fixture(name="certificate")
+def certificate_of_its_own(tmp_path: Path) -> Path:
+    """Return a file with a key and a certificate for 127.0.0.1 that nobody has signed."""
+    path = tmp_path / "tls" / "both.pem"
+    path.parent.mkdir()
+    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
+    words += f" -subj /CN=depot -addext subjectAltName=IP:127.0.0.1 -keyout {path} -out {path}.crt"
+    subprocess.run(words.split(), check=True, capture_output=True, timeout=30)
+    path.write_text(path.read_text() + path.with_name("both.pem.crt").read_text())
+    return path
+
+
+def test_https_needs_a_certificate_that_the_machine_trusts_and_does_not_lead_to_http(
+    depot: Depot, certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with running_depot(context) as safe:
+        safe.add("file.tgz", CONTENT)
+        with pytest.raises(SourceUnreachable, match="CERTIFICATE_VERIFY_FAILED"):
+            fetch(item(safe.url), tmp_path / "f", nothing)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        fetch(item(safe.url), tmp_path / "f", nothing)
+        assert (tmp_path / "f").read_bytes() == CONTENT
+        safe.moved["/file.tgz"] = f"{depot.url}/file.tgz"
+        with pytest.raises(SourceUnreachable, match="leads from https to http"):
+            fetch(item(safe.url), tmp_path / "g", nothing)
+    assert depot.asked == []

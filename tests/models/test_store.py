@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
+import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,15 +22,18 @@ import pytest
 from lingua_scheduler.models import (
     ModelCorrupt,
     ModelError,
+    ModelNeeded,
     ModelNotInstalled,
     ModelUnknown,
     ModelUnsupported,
     NoSpace,
+    PreparationMissing,
     SourceUnreachable,
     Stage,
     Store,
     StoreUnwritable,
     default_root,
+    prepare,
 )
 from lingua_scheduler.models.catalogue import Catalogue
 from models.depot import VARIABLE, Depot, catalogue, deb, model, running_depot, tgz, wheel
@@ -134,8 +142,8 @@ def test_a_model_that_is_there_is_used_without_a_network(
 def test_progress_is_told_from_the_first_byte_to_the_end(store: Store) -> None:
     stages: list[Stage] = []
     store.install("programs", stages.append)
-    assert [stage.what for stage in stages] == ["download", "download", "unpack", "done"]
-    assert stages[1].done_bytes == stages[1].total_bytes
+    assert [stage.what for stage in stages] == ["download"] * 4 + ["unpack", "place", "done"]
+    assert [stages[0].done_bytes, stages[3].done_bytes] == [0, stages[3].total_bytes]
     assert stages[0].total_bytes == store.catalogue.model("programs").download_bytes()
 
 
@@ -279,7 +287,7 @@ def test_an_install_killed_in_mid_download_leaves_nothing_half_and_goes_on(
     assert left_over(store) == []
 
 
-@pytest.mark.parametrize("stage", ["download", "unpack", "done"])
+@pytest.mark.parametrize("stage", ["download", "unpack", "place", "done"])
 def test_an_install_killed_at_any_stage_leaves_it_whole_or_not_there(
     store: Store, stage: str
 ) -> None:
@@ -316,7 +324,10 @@ def test_a_half_unpacked_tree_of_a_killed_install_is_thrown_away(store: Store) -
     assert not (store.path("one") / "stray").exists()
 
 
-def test_what_an_interrupted_install_left_can_be_removed(store: Store, depot: Depot) -> None:
+def test_what_an_interrupted_install_left_can_be_removed(
+    store: Store, depot: Depot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lingua_scheduler.models.fetch.PAUSE_S", 0.0)
     depot.cuts["/one.tgz"] = [100] + [0] * 50
     with pytest.raises(SourceUnreachable):
         store.install("one")
@@ -411,3 +422,142 @@ def test_a_home_that_nobody_knows_is_told_with_what_to_set(monkeypatch: pytest.M
     monkeypatch.setenv("LINGUA_MODELS", "~nobody-of-that-name/models")
     with pytest.raises(ModelError, match="set LINGUA_MODELS"):
         default_root()
+
+
+def test_a_damaged_manifest_does_not_hide_the_other_models(store: Store) -> None:
+    store.install("all")
+    (store.path("one") / "manifest.json").write_bytes(b"{")
+    found = {entry.model.name: entry for entry in store.entries()}
+    assert found["one"].manifest is None
+    assert "cannot be read" in found["one"].damage
+    assert not found["one"].is_current
+    assert found["pair"].is_current
+
+
+@pytest.mark.parametrize("kind", ["circle", "long"])
+def test_a_directory_that_cannot_be_read_is_named(
+    tmp_path: Path, known: Catalogue, kind: str
+) -> None:
+    root = tmp_path / "circle"
+    root.symlink_to(root)
+    store = Store(root if kind == "circle" else tmp_path / ("x" * 300), known)
+    for ask in (store.entries, lambda: store.install("one"), lambda: store.remove("one")):
+        with pytest.raises(ModelError, match="LINGUA_MODELS"):
+            ask()
+
+
+def test_a_file_that_cannot_be_read_is_a_finding(known: Catalogue) -> None:
+    # Not in pytest's folder: nobody but its owner may look into that.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        store = Store(Path(folder), known)
+        store.install("one")
+        (store.path("one") / "big.bin").chmod(0)
+        me = os.geteuid()
+        if me == 0:
+            os.seteuid(65534)  # root may read everything
+        try:
+            problems = store.verify("one")
+        finally:
+            os.seteuid(me)
+    assert problems == ["big.bin: cannot be read: Permission denied"]
+
+
+def test_a_manifest_cannot_vouch_for_what_upstream_did_not_publish(
+    tmp_path: Path, depot: Depot
+) -> None:
+    right = hashlib.sha256(BIG).hexdigest()
+    one = model("one", depot.add("one.tgz", tgz(ONE)), pinned={"big.bin": right})
+    store = Store(tmp_path / "models", catalogue(depot.url, one))
+    store.install("one")
+    manifest = store.path("one") / "manifest.json"
+    (store.path("one") / "big.bin").write_bytes(b"mine")
+    forged = manifest.read_text().replace(right, hashlib.sha256(b"mine").hexdigest())
+    manifest.write_text(forged)
+    assert store.verify("one") == ["big.bin: changed"]
+
+
+def test_a_model_that_others_need_is_not_removed_before_them(store: Store) -> None:
+    store.install("pair")
+    with pytest.raises(ModelNeeded, match="lingua models remove pair programs"):
+        store.remove("programs")
+    assert store.verify("programs") == []
+    store.remove("pair")
+    store.remove("programs")
+    assert not store.has("programs")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "broken link"])
+def test_what_lies_where_a_model_belongs_is_replaced_or_removed(store: Store, kind: str) -> None:
+    place = store.root / "one"
+    for act in (store.install, store.remove):
+        store.root.mkdir(exist_ok=True)
+        if kind == "file":
+            place.write_text("in the way")
+        elif kind == "folder":
+            place.mkdir()
+        else:
+            place.symlink_to("nowhere")
+        act("one")
+        assert store.has("one") == (act == store.install)
+        if store.has("one"):
+            store.remove("one")
+        assert left_over(store) == []
+
+
+def test_an_older_model_stays_when_the_new_one_cannot_be_put_in_its_place(
+    store: Store, depot: Depot
+) -> None:
+    store.install("one")
+    newer = model("one", depot.add("one-2.tgz", tgz({"package/new": b"2"})))
+    again = Store(store.root, catalogue(depot.url, newer))
+
+    def spoil(stage: Stage) -> None:
+        # The folder of the new tree is gone when it should get its name.
+        if stage.what == "place":
+            shutil.rmtree(store.root / ".partial/one/tree")
+
+    with pytest.raises(StoreUnwritable):
+        again.install("one", spoil)
+    assert store.verify("one") == []
+
+
+def test_downloads_of_an_older_catalogue_do_not_stay(store: Store, depot: Depot) -> None:
+    stale = store.root / ".partial/one"
+    stale.mkdir(parents=True)
+    (stale / ("0" * 64)).write_bytes(b"old")
+    (stale / f"{'1' * 64}.part").write_bytes(b"older")
+    depot.cuts["/one.tgz"] = [0] * 50
+    with pytest.raises(SourceUnreachable):
+        store.install("one")
+    assert [path.name for path in stale.iterdir() if path.stat().st_size] == []
+
+
+def test_whoever_removes_is_told_that_he_waits(store: Store) -> None:
+    store.install("one")
+    stages: list[Stage] = []
+    with (store.root / ".locks/one").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+        def free(stage: Stage) -> None:
+            stages.append(stage)
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+        store.remove("one", free)
+    assert [stage.what for stage in stages] == ["wait"]
+    assert not store.has("one")
+
+
+def test_a_group_is_not_a_model_and_says_so(store: Store) -> None:
+    with pytest.raises(ModelUnknown, match="all is a group: one pair"):
+        store.path("all")
+
+
+def test_a_preparation_that_cannot_be_loaded_is_told_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "onnx.py").write_text("raise ImportError('numpy is too old')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "onnx", raising=False)
+    with pytest.raises(PreparationMissing, match="numpy is too old"):
+        prepare.run("m", "whisper", tmp_path)

@@ -6,6 +6,8 @@ The work itself is `lingua_scheduler.models`; nothing here needs a scheduler or 
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
 import sys
 import textwrap
@@ -16,19 +18,26 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 from lingua_scheduler.cli.table import render_table
-from lingua_scheduler.models import ModelNotInstalled, Store, default_store
+from lingua_scheduler.models import ModelNeeded, ModelNotInstalled, Store, default_store
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from lingua_scheduler.models import Entry, Installed, Stage
 
     Act = Callable[[Store, argparse.Namespace], int]
 
 HEADERS = ("name", "for", "download", "licence", "installed")
-DOING = {"wait": "waiting", "unpack": "unpacking", "prepare": "preparing"}
+DOING = {
+    "wait": "waiting", "ask": "asking", "unpack": "unpacking", "prepare": "preparing",
+    "place": "writing",
+}  # fmt: skip
+# Columns of the list, by how wide a terminal is: all, or the first of these that fit.
+NARROWER = ((0, 1, 2, 4), (0, 1, 4), (0, 2, 4), (0, 4))
 BAR_COLUMNS = 24
+BAR_LINE_COLUMNS = 72  # a terminal that is narrower gets no bar, only the figures
 REDRAW_S = 0.1
 TELLING_S = 0.3  # from when on the speed of a download means something
 PAGE_COLUMNS = 100
@@ -53,12 +62,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             sub.add_argument("names", metavar="NAME", nargs=several, help="a model or a group")
         if name in {"list", "verify"}:
             sub.add_argument("--json", action="store_true", help="print JSON rather than text")
+        if name == "install":
+            sub.add_argument(
+                "--again", action="store_true", help="replace what is there, for it is damaged"
+            )
         if name == "list":
             sub.add_argument("-v", "--verbose", action="store_true", help="show all there is")
 
 
 def run_models(args: argparse.Namespace) -> int:
     """Do one act on the store that the environment names."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A folder's name may have letters that this terminal lacks.
+        sys.stdout.reconfigure(errors="backslashreplace")
     act: Act = args.act
     return act(default_store(), args)
 
@@ -67,11 +83,11 @@ def list_models(store: Store, args: argparse.Namespace) -> int:
     """Print the catalogue with what is installed of it."""
     entries = store.entries()
     if args.json:
-        print(msgspec.json.encode([about(store, entry) for entry in entries]).decode())
+        print_json([about(store, entry) for entry in entries])
     elif args.verbose:
         print("\n\n".join(page(store, entry) for entry in entries))
     else:
-        print(list_page(store, entries))
+        print(list_page(store, entries, columns_of(sys.stdout)))
     return 0
 
 
@@ -80,11 +96,17 @@ def install_models(store: Store, args: argparse.Namespace) -> int:
     models = store.catalogue.expand(args.names)
     started = time.monotonic()
     done: list[Installed] = []
-    for model in models:
-        with progress_on(sys.stderr) as show:
-            # What it requires came before it: the last one is the model itself.
-            done.append(store.install(model.name, show)[-1])
-        print(installed_line(done[-1]), flush=True)
+    groups = store.catalogue.groups
+    named = {m for name in args.names if args.again for m in groups.get(name, (name,))}
+    try:
+        for model in models:
+            with progress_on(sys.stderr) as show:
+                # What it requires came before it: the last one is the model itself.
+                done.append(store.install(model.name, show, again=model.name in named)[-1])
+            print(installed_line(done[-1]), flush=True)
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on where it stopped", file=sys.stderr)
+        raise
     fetched = sum(result.download_bytes for result in done)
     if len(done) > 1:
         took_s = time.monotonic() - started
@@ -95,29 +117,57 @@ def install_models(store: Store, args: argparse.Namespace) -> int:
 def verify_models(store: Store, args: argparse.Namespace) -> int:
     """Hash the files of models again; exit code 1 when something is wrong."""
     names = [model.name for model in store.catalogue.expand(args.names)]
-    names = names or [entry.model.name for entry in store.entries() if store.has(entry.model.name)]
+    names = names or [name for name in store.catalogue.models if store.has(name)]
     found = {name: check(store, name) for name in names}
     if args.json:
-        print(msgspec.json.encode(found).decode())
+        print_json(found)
     else:
         print("\n".join(verdict(*item) for item in found.items()) or "no model is installed")
     return 1 if any(found.values()) else 0
 
 
 def remove_models(store: Store, args: argparse.Namespace) -> int:
-    """Remove the models that are named; a group means its members that are installed."""
-    for name in args.names:
-        members = store.catalogue.groups.get(name)
-        for member in [m for m in members if store.has(m)] if members else [name]:
-            store.remove(member)
-            print(f"{member}: removed")
+    """Remove what is named, users first, or nothing if others need a part of it."""
+    names = members_of(store, args.names)
+    for name in names:
+        if others := [user for user in store.users_of(name) if user not in names]:
+            raise ModelNeeded(name, others)
+    for model in reversed(store.catalogue.expand(names)):
+        if model.name in names:
+            with progress_on(sys.stderr) as show:
+                store.remove(model.name, show)
+            print(f"{model.name}: removed", flush=True)
     return 0
+
+
+def members_of(store: Store, names: Sequence[str]) -> list[str]:
+    """Return the models that are named; a group means its members that are there."""
+    found = []
+    for name in names:
+        members = store.catalogue.groups.get(name)
+        there = [member for member in members if store.occupies(member)] if members else [name]
+        if not there:
+            raise ModelNotInstalled(name, store.root)
+        found += there
+    return [model.name for model in map(store.catalogue.model, found)]
 
 
 def print_path(store: Store, args: argparse.Namespace) -> int:
-    """Print the folder of one model."""
-    print(store.path(args.names))
+    """Print the folder of one model, byte by byte as the system has it."""
+    print_bytes(os.fsencode(store.path(args.names)))
     return 0
+
+
+def print_json(value: object) -> None:
+    """Print JSON, which is UTF-8 wherever it goes."""
+    print_bytes(msgspec.json.encode(value))
+
+
+def print_bytes(line: bytes) -> None:
+    """Print a line that is not to be changed by what a terminal can show."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def check(store: Store, name: str) -> list[str]:
@@ -134,24 +184,30 @@ def verdict(name: str, problems: Sequence[str]) -> str:
         return f"{name}: whole"
     again = f"lingua models install {name}"
     if list(problems) != ["not installed"]:
-        again = f"lingua models remove {name} && {again}"
+        again = f"lingua models install --again {name}"
     return "\n  ".join([f"{name}: NOT as installed", *problems, f"run: {again}"])
 
 
 def about(store: Store, entry: Entry) -> dict[str, Any]:
     """Return all that is known of a model, for `--json`."""
-    model, manifest = entry
+    model, manifest, damage = entry
     return {
         "name": model.name, "purpose": model.purpose, "licence": model.licence,
         "credit": model.credit, "download_bytes": model.download_bytes(),
         "disk_mb": model.disk_mb, "requires": list(model.requires),
         "groups": groups_of(store, model.name), "installed": manifest is not None,
         "is_current": entry.is_current,
-        "path": str(store.root / model.name) if manifest else None,
+        "damage": damage or None,
+        "path": text_of(store.root / model.name) if manifest else None,
         "installed_at": manifest.installed_at if manifest else None,
         "size_bytes": manifest.size_bytes if manifest else None,
         "sources": sources_of(store, entry),
     }  # fmt: skip
+
+
+def text_of(path: Path) -> str:
+    """Return a path as text, also one that is none."""
+    return str(path).encode("utf-8", "backslashreplace").decode()
 
 
 def groups_of(store: Store, name: str) -> list[str]:
@@ -167,20 +223,31 @@ def sources_of(store: Store, entry: Entry) -> list[str]:
     return [f"{sources[d.source].addresses()[0]}/{d.path}" for d in entry.model.downloads]
 
 
-def list_page(store: Store, entries: Sequence[Entry]) -> str:
-    """Return the table, the groups and the total."""
-    rows = [row(entry) for entry in entries]
+def list_page(store: Store, entries: Sequence[Entry], columns: int) -> str:
+    """Return the table, the groups and the total; as wide as the terminal, 0: as they are."""
+    table = fitting_table([row(entry) for entry in entries], columns)
     there = [entry.manifest for entry in entries if entry.manifest]
     on_disk = sum(manifest.size_bytes for manifest in there)
-    groups = "\n".join(group_line(store, name) for name in store.catalogue.groups)
+    width = min(columns or PAGE_COLUMNS, PAGE_COLUMNS)
+    groups = "\n".join(group_line(store, name, width) for name in store.catalogue.groups)
     total = f"{len(there)} of {len(entries)} installed, {size(on_disk)} in {store.root}"
-    return f"{render_table(HEADERS, rows)}\n\n{groups}\n\n{total}"
+    return f"{table}\n\n{groups}\n\n{total}"
+
+
+def fitting_table(rows: Sequence[tuple[str, ...]], columns: int) -> str:
+    """Return the table without the columns for which a terminal has no room."""
+    table = render_table(HEADERS, rows)
+    for kept in NARROWER:
+        if not columns or max(map(len, table.splitlines())) <= columns:
+            break
+        table = render_table([HEADERS[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    return table
 
 
 def row(entry: Entry) -> tuple[str, ...]:
     """Return the cells of one model."""
-    model, manifest = entry
-    state = "-" if manifest is None else size(manifest.size_bytes)
+    model, manifest, damage = entry
+    state = size(manifest.size_bytes) if manifest else "damaged" if damage else "-"
     if manifest is not None and not entry.is_current:
         state += " (older)"
     fetched = model.download_bytes()
@@ -190,13 +257,13 @@ def row(entry: Entry) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def group_line(store: Store, name: str) -> str:
+def group_line(store: Store, name: str, width: int) -> str:
     """Return what a group has and how much of it is still to fetch."""
     models = store.catalogue.expand([name])
     missing = sum(model.download_bytes() for model in models if not store.has(model.name))
     left = f"{size(missing)} to fetch" if missing else "installed"
     text = f"group {name} ({left}): {' '.join(model.name for model in models)}"
-    return textwrap.fill(text, PAGE_COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
+    return textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def page(store: Store, entry: Entry) -> str:
@@ -207,7 +274,7 @@ def page(store: Store, entry: Entry) -> str:
         "for": facts["purpose"], "licence": facts["licence"], "credit": facts["credit"],
         "download": size(fetched) if fetched else "not for this machine",
         "groups": " ".join(facts["groups"]), "requires": " ".join(facts["requires"]),
-        "installed": facts["installed_at"], "path": facts["path"],
+        "installed": facts["installed_at"], "damaged": facts["damage"], "path": facts["path"],
         "from": "\n            ".join(facts["sources"]),
     }  # fmt: skip
     lines = [f"  {name:9} {value}" for name, value in shown.items() if value]
@@ -229,10 +296,18 @@ def size(count: int) -> str:
     return f"{count / 1e6:.1f} MB"
 
 
+def columns_of(stream: TextIO) -> int:
+    """Return how wide the terminal of this stream is, 0 where it is none."""
+    if not stream.isatty():
+        return 0
+    # Not of stdout, which may be a pipe while progress is shown.
+    return os.get_terminal_size(stream.fileno()).columns or shutil.get_terminal_size().columns
+
+
 @contextmanager
 def progress_on(stream: TextIO) -> Iterator[Callable[[Stage], None]]:
     """Show progress on this stream: by a bar on a terminal, which is gone after, else by lines."""
-    if not stream.isatty():
+    if not stream.isatty() or os.environ.get("TERM") == "dumb":
         yield Lines(stream).show
         return
     try:
@@ -247,15 +322,15 @@ class Lines:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._last = ("", "")  # model and stage said last
+        self._said: set[tuple[str, str]] = set()  # model and stage
 
     def show(self, stage: Stage) -> None:
         """Print a line when a stage begins."""
-        if (stage.model, stage.what) == self._last or stage.what == "done":
+        if (stage.model, stage.what) in self._said or stage.what in {"place", "done"}:
             return
-        self._last = (stage.model, stage.what)
+        self._said.add((stage.model, stage.what))
         text = DOING.get(stage.what) or f"downloading {size(stage.total_bytes)}"
-        detail = f" ({stage.detail})" if stage.what == "wait" else ""
+        detail = f" {stage.detail}" if stage.what in {"wait", "ask"} else ""
         print(f"{stage.model}: {text}{detail}", file=self._stream, flush=True)
 
 
@@ -281,26 +356,29 @@ class Bar:
             self._began, self._began_bytes = now, stage.done_bytes
         if is_new or now - self._drawn >= REDRAW_S or stage.done_bytes == stage.total_bytes:
             self._drawn = now
-            columns = shutil.get_terminal_size().columns
-            self._stream.write(f"\r\x1b[K{self._line(stage, now)[: columns - 1]}")
+            room = columns_of(self._stream) - 1
+            self._stream.write(f"\r\x1b[K{self._line(stage, now, room)[:room]}")
             self._stream.flush()
 
-    def _line(self, stage: Stage, now: float) -> str:
+    def _line(self, stage: Stage, now: float, room: int) -> str:
         if stage.what != "download":
-            return f"{stage.model:24} {DOING[stage.what]}… {stage.detail}"
+            width = 24 if room >= BAR_LINE_COLUMNS else 0
+            return f"{stage.model:{width}} {DOING[stage.what]} {stage.detail}".rstrip()
         part = stage.done_bytes / stage.total_bytes if stage.total_bytes else 1.0
         full = int(part * BAR_COLUMNS)
-        bar = "#" * full + "-" * (BAR_COLUMNS - full)
-        return (
-            f"{stage.model:24} [{bar}] {part:4.0%}  {stage.done_bytes / 1e6:.1f} of "
-            f"{size(stage.total_bytes)}{self._speed(stage, now)}"
-        )
+        text = f"{stage.model:24} [{'#' * full:-<{BAR_COLUMNS}}] {part:4.0%} "
+        if room < BAR_LINE_COLUMNS:
+            text = f"{part:4.0%} {stage.model}"
+        amount = f" {stage.done_bytes / 1e6:.1f} of {size(stage.total_bytes)}"
+        for more in (amount, *self._speed(stage, now)):
+            text += more if len(text) + len(more) <= room else ""
+        return text
 
-    def _speed(self, stage: Stage, now: float) -> str:
+    def _speed(self, stage: Stage, now: float) -> tuple[str, ...]:
         """Return how fast it comes and how long that takes, once that can be told."""
         took_s = now - self._began
         if took_s < TELLING_S or stage.done_bytes <= self._began_bytes:
-            return ""
+            return ()
         rate = (stage.done_bytes - self._began_bytes) / took_s
         left_s = (stage.total_bytes - stage.done_bytes) / rate
-        return f", {rate / 1e6:.1f} MB/s, {left_s:.0f} s left"
+        return f", {rate / 1e6:.1f} MB/s", f", {left_s:.0f} s left"

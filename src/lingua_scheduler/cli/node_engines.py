@@ -17,6 +17,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from lingua_scheduler.cli.models import progress_on
 from lingua_scheduler.cli.table import render_table
 from lingua_scheduler.errors import ConfigError
 from lingua_scheduler.logs import configure_logs
@@ -206,7 +207,8 @@ def _models_are_there(plan: presets.Plan, *, install: bool) -> bool:
     if missing and install:
         for name in missing:
             _say(f"installing {name}")
-            store.install(name)
+            with progress_on(sys.stderr) as show:
+                store.install(name, show)
         missing = presets.missing_models(plan, store)
     if missing:
         print(

@@ -9,12 +9,14 @@ from lingua_scheduler.models.catalogue import Catalogue, Model, load_catalogue
 from lingua_scheduler.models.errors import (
     ModelCorrupt,
     ModelError,
+    ModelNeeded,
     ModelNotInstalled,
     ModelUnknown,
     ModelUnsupported,
     NoSpace,
     PreparationMissing,
     SourceUnreachable,
+    StoreUnreadable,
     StoreUnwritable,
 )
 from lingua_scheduler.models.programs import apertium_environment
@@ -36,6 +38,7 @@ __all__ = [
     "Model",
     "ModelCorrupt",
     "ModelError",
+    "ModelNeeded",
     "ModelNotInstalled",
     "ModelUnknown",
     "ModelUnsupported",
@@ -44,6 +47,7 @@ __all__ = [
     "SourceUnreachable",
     "Stage",
     "Store",
+    "StoreUnreadable",
     "StoreUnwritable",
     "UnsafeArchive",
     "apertium_environment",

@@ -1,12 +1,13 @@
 """Taking chosen files out of an archive, safely: npm tarballs, wheels and Debian packages.
 
 No dpkg, tar or unzip is needed. Paths may not leave the target, links may not point out of it,
-devices and hard links are refused, and the unpacked size is bounded. Only what a `take` rule names
-is written. Knows nothing of the catalogue; used by `store`.
+devices and hard links are refused, and what is written, unpacked and kept in memory is bounded.
+Only what a `take` rule names is written. Knows nothing of the catalogue; used by `store`.
 """
 
 from __future__ import annotations
 
+import gzip
 import lzma
 import shutil
 import tarfile
@@ -19,12 +20,19 @@ from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, cast
 from lingua_scheduler.models.errors import ModelCorrupt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 MEMBERS_MAX = 20_000
+SKIPPED_BYTES_MAX = 100_000_000  # what archives may hold besides what is taken
+XZ_MEMORY_BYTES = 128 << 20  # twice what the strongest usual setting of xz needs
 AR_MAGIC = b"!<arch>\n"
 AR_HEADER_BYTES = 60
-UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError)
+# Python's readers of tar and zip also raise ValueError, of damaged numbers and names.
+UNREADABLE = (
+    tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError,
+    ValueError,
+)  # fmt: skip
+ZIP_FLAGS = 0x1 | 0x20 | 0x40  # encrypted, patched, strongly encrypted
 
 
 class UnsafeArchive(ModelCorrupt):
@@ -52,6 +60,7 @@ class Unpacker:
         self._take = take
         self._limit_bytes = limit_bytes
         self._written = 0  # bytes so far, all archives together
+        self._unpacked = 0  # bytes of tar that were read for it
         self._members = 0  # members seen so far
         self._links: dict[Path, str] = {}  # made last, so that nothing is written through one
         self.unused = set(take)  # rules that have matched nothing yet
@@ -59,7 +68,7 @@ class Unpacker:
     def unpack(self, archive: Path, kind: str) -> None:
         """Take what the rules name out of an archive of this kind (its file name's ending)."""
         try:
-            with _members(archive, kind) as members:
+            with _members(archive, kind, self._count) as members:
                 for member in members:
                     self._accept(member)
         except UNREADABLE as error:
@@ -70,14 +79,20 @@ class Unpacker:
         for path, link in self._links.items():
             if path.exists() or self._passes_a_link(path):
                 raise self._unsafe(f"the link {path.name} lies where something else is")
-            path.parent.mkdir(parents=True, exist_ok=True)
+            self._make_folder(path)
             path.symlink_to(link)
         root = self._root.resolve()
         for path in self._links:
-            if not path.resolve().is_relative_to(root):
+            if not self._end_of(path).is_relative_to(root):
                 raise self._unsafe(f"the link {path.name} points out of the tree")
         if self.unused:
             raise ModelCorrupt(self._model, f"the archives have no {min(self.unused)}")
+
+    def _count(self, size: int) -> None:
+        """Bound what is unpacked: a bomb is one also where nothing of it is taken."""
+        self._unpacked += size
+        if self._unpacked > self._limit_bytes + SKIPPED_BYTES_MAX:
+            raise self._unsafe(f"unpacks to more than {self._unpacked / 1e6:.0f} MB")
 
     def _accept(self, member: _Member) -> None:
         self._members += 1
@@ -87,7 +102,7 @@ class Unpacker:
         if path is None:
             return
         if member.link:
-            self._links[path] = self._checked_link(path, member.link)
+            self._add_link(path, member.link)
         elif member.content is not None:
             self._write(path, member)
         else:
@@ -96,8 +111,10 @@ class Unpacker:
     def _target(self, name: str) -> Path | None:
         """Return where a member goes, None if no rule wants it."""
         path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
+        if path.is_absolute() or ".." in path.parts or "\\" in name:
             raise self._unsafe(f"the path {name[:80]!r} leaves the tree")
+        if not name.isprintable():
+            raise self._unsafe(f"the path {name[:80]!r} is no text")
         name = str(path)
         for source, target in self._take.items():
             if source == name or (source.endswith("/") and name.startswith(source)):
@@ -105,10 +122,18 @@ class Unpacker:
                 return self._root / (target + name.removeprefix(source))
         return None
 
-    def _checked_link(self, path: Path, link: str) -> str:
-        if link.startswith("/"):
-            raise self._unsafe(f"the link {path.name} is absolute")
-        return link
+    def _add_link(self, path: Path, link: str) -> None:
+        if link.startswith("/") or not link.isprintable():
+            raise self._unsafe(f"the link {path.name} is absolute, or no text")
+        if path in self._links:
+            raise self._unsafe(f"the link {path.name} comes twice")
+        self._links[path] = link
+
+    def _end_of(self, path: Path) -> Path:
+        try:
+            return path.resolve()
+        except (RuntimeError, OSError):  # how Python tells a loop depends on its version
+            raise self._unsafe(f"the link {path.name} leads in a circle") from None
 
     def _write(self, path: Path, member: _Member) -> None:
         self._written += member.size
@@ -116,15 +141,18 @@ class Unpacker:
             raise self._unsafe(f"unpacks to more than {self._limit_bytes / 1e6:.0f} MB")
         if path.exists() or path in self._links:
             raise self._unsafe(f"{member.path} comes twice")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise self._unsafe(f"{member.path} lies in a file") from None
+        self._make_folder(path)
         with path.open("wb") as out:
             _copy(cast("IO[bytes]", member.content), out, member.size)
         if path.stat().st_size != member.size:
             raise ModelCorrupt(self._model, f"{member.path} is cut short")
         path.chmod(0o755 if member.is_program else 0o644)
+
+    def _make_folder(self, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise self._unsafe(f"{path.name} lies in a file") from None
 
     def _passes_a_link(self, path: Path) -> bool:
         return any(parent in self._links for parent in path.parents)
@@ -144,15 +172,15 @@ def kind_of(file: str) -> str:
 
 
 @contextmanager
-def _members(archive: Path, kind: str) -> Iterator[Iterator[_Member]]:
+def _members(archive: Path, kind: str, count: Callable[[int], None]) -> Iterator[Iterator[_Member]]:
     with archive.open("rb") as file:
         if kind == "zip":
             with zipfile.ZipFile(file) as folder:
                 yield _zip_members(folder)
             return
-        stream = _deb_data(file) if kind == "deb" else file
-        mode = "r|" if kind == "deb" else "r|gz"
-        with tarfile.open(fileobj=stream, mode=mode) as tar:  # type: ignore[call-overload]
+        stream = _deb_data(file) if kind == "deb" else gzip.GzipFile(fileobj=file)
+        counted = cast("IO[bytes]", _Counted(stream, count))
+        with tarfile.open(fileobj=counted, mode="r|", encoding="utf-8") as tar:
             yield _tar_members(tar)
 
 
@@ -171,22 +199,22 @@ def _zip_members(folder: zipfile.ZipFile) -> Iterator[_Member]:
         if entry.is_dir():
             continue
         is_packed_well = entry.compress_type in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
-        if entry.flag_bits & 1 or not is_packed_well:
-            raise zipfile.BadZipFile(f"{entry.filename} is packed in a way that is not read here")
+        if entry.flag_bits & ZIP_FLAGS or not is_packed_well:
+            raise zipfile.BadZipFile(f"{entry.filename!r} is packed in a way that is not read here")
         with folder.open(entry) as content:
             yield _Member(entry.filename, entry.file_size, "", is_program=False, content=content)
 
 
-def _deb_data(file: IO[bytes]) -> IO[bytes]:
+def _deb_data(file: IO[bytes]) -> _Readable:
     """Return the file tree of a Debian package, an `ar` archive, as a stream of tar."""
     if file.read(len(AR_MAGIC)) != AR_MAGIC:
         raise tarfile.ReadError("not a Debian package")
     while header := file.read(AR_HEADER_BYTES):
         name, size = _ar_header(header)
         if name == "data.tar.xz":
-            return cast("IO[bytes]", lzma.open(cast("IO[bytes]", _Slice(file, size))))
+            return _Unxz(_Slice(file, size))
         if name == "data.tar":
-            return cast("IO[bytes]", _Slice(file, size))
+            return _Slice(file, size)
         if name.startswith("data.tar"):
             raise tarfile.ReadError(f"{name} is packed in a way that is not read here")
         file.seek(size + size % 2, 1)
@@ -197,10 +225,10 @@ def _ar_header(header: bytes) -> tuple[str, int]:
     """Return name and size of an `ar` member: 16 bytes of name, at 48 the decimal size."""
     if len(header) != AR_HEADER_BYTES or header[58:] != b"`\n":
         raise tarfile.ReadError("a damaged package")
-    try:
-        return header[:16].decode("ascii").rstrip(" ").rstrip("/"), int(header[48:58])
-    except ValueError as error:
-        raise tarfile.ReadError("a damaged package") from error
+    name, size = header[:16].decode("ascii").rstrip(" "), header[48:58].rstrip(b" ")
+    if not size.isdigit():
+        raise tarfile.ReadError("a damaged package")
+    return name.rstrip("/"), int(size)
 
 
 class _Slice:
@@ -216,14 +244,35 @@ class _Slice:
         self._left -= len(data)
         return data
 
-    def readable(self) -> bool:
-        return True
 
-    def seekable(self) -> bool:
-        return False
+class _Unxz:
+    """What an xz file unpacks to, as a file to read; Python's own takes any amount of memory."""
 
-    def close(self) -> None:
-        """Leave the file open: it is not ours."""
+    def __init__(self, packed: _Readable) -> None:
+        self._packed = packed
+        self._decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY_BYTES)
+
+    def read(self, size: int = -1) -> bytes:
+        data = b""
+        while not data and not self._decoder.eof:
+            packed = self._packed.read(1 << 16) if self._decoder.needs_input else b""
+            if self._decoder.needs_input and not packed:
+                raise EOFError("the package is cut short")
+            data = self._decoder.decompress(packed, size)
+        return data
+
+
+class _Counted:
+    """A file to read that tells how much was read."""
+
+    def __init__(self, file: _Readable, count: Callable[[int], None]) -> None:
+        self._file = file
+        self._count = count
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._count(len(data))
+        return data
 
 
 def _copy(source: _Readable, out: IO[bytes], limit: int) -> None:
@@ -235,8 +284,8 @@ def _copy(source: _Readable, out: IO[bytes], limit: int) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder and what is in it, of a link to one only the link; none is fine."""
-    if path.is_symlink():
+    """Remove a folder and what is in it, or a file, of a link only the link; none is fine."""
+    if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.exists():
         shutil.rmtree(path)

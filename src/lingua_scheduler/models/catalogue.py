@@ -30,7 +30,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     urls: tuple[str, ...]
     variable: str
-    apt: bool = False  # `apt-get download` may be asked last
+    packager: str = ""  # the machine's own program that is asked last: apt-get, npm or pip
 
     def addresses(self) -> tuple[str, ...]:
         """Return the mirrors the environment names, else the addresses of the catalogue."""
@@ -106,7 +106,8 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if name in self.models:
             return self.models[name]
         known = [*self.models, *self.groups]
-        raise ModelUnknown(name, difflib.get_close_matches(name, known, n=2, cutoff=0.5))
+        near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+        raise ModelUnknown(name, near, self.groups.get(name, ()))
 
     def expand(self, names: Iterable[str]) -> tuple[Model, ...]:
         """Return the models these names and groups mean, what they require first, each once."""

@@ -3,10 +3,12 @@
 ModelError
 ├── ModelUnknown        no such name in the catalogue
 ├── ModelNotInstalled   known, but not here; the message says what to type
+├── ModelNeeded         others that are installed need it
 ├── ModelUnsupported    cannot run on this machine
 ├── ModelCorrupt        what came, or what lies here, is not what was pinned
 ├── SourceUnreachable   no source would give a file
 ├── PreparationMissing  the Python package that prepares it is not installed
+├── StoreUnreadable     the directory cannot be read
 └── StoreUnwritable     the directory cannot be written
     └── NoSpace         ...because the disk is too small
 """
@@ -27,11 +29,14 @@ class ModelError(LinguaError):
 
 
 class ModelUnknown(ModelError):
-    """No model and no group has this name."""
+    """No model has this name."""
 
-    def __init__(self, name: str, near: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, near: Sequence[str] = (), members: Sequence[str] = ()) -> None:
         self.name = name
         self.near = tuple(near)
+        if members:
+            super().__init__(f"no model: {name} is a group: {' '.join(members)}")
+            return
         hint = f"; did you mean {' or '.join(self.near)}?" if self.near else ""
         super().__init__(f"no model is called {name[:64]!r}{hint} (see: lingua models list)")
 
@@ -44,6 +49,19 @@ class ModelNotInstalled(ModelError):
         self.root = root
         super().__init__(
             f"model {name} is not installed in {root}; run: lingua models install {name}"
+        )
+
+
+class ModelNeeded(ModelError):
+    """Other models that are installed cannot be used without this one."""
+
+    def __init__(self, name: str, others: Sequence[str]) -> None:
+        self.name = name
+        self.others = tuple(others)
+        names = " ".join([*self.others, name])
+        super().__init__(
+            f"model {name} is needed by {', '.join(self.others)}; to remove all of them: "
+            f"lingua models remove {names}"
         )
 
 
@@ -72,25 +90,34 @@ class SourceUnreachable(ModelError):
         self.what = what
         self.tries = tuple(tries)  # (host, why) in the order tried
         self.variable = variable
-        reasons = "".join(f"\n  {host}: {why}" for host, why in self.tries)
+        reasons = "; ".join(f"{host}: {why}" for host, why in self.tries)
         super().__init__(
-            f"cannot fetch {what}:{reasons}\n"
-            f"Set {variable} to a mirror that this machine can reach, or a proxy by http_proxy and "
-            "https_proxy.\nModels that are installed keep working without a network; run the same "
-            "command again to go on where it stopped."
+            f"cannot fetch {what} from {reasons}\n"
+            f"Set {variable} to a mirror that this machine can reach, or http_proxy and "
+            "https_proxy to a proxy, or copy the models from another machine (docs/models.md). "
+            "Models that are installed keep working; the same command goes on where it stopped."
         )
 
 
 class PreparationMissing(ModelError):
     """The Python package that prepares this model is not installed."""
 
-    def __init__(self, name: str, package: str) -> None:
+    def __init__(self, name: str, package: str, why: str = "it is not installed") -> None:
         self.name = name
         self.package = package
         super().__init__(
-            f"model {name} is prepared with the Python package {package}, which is not installed; "
+            f"model {name} is prepared with the Python package {package}, but {why}; "
             "run: pip install 'lingua-scheduler[speech]'"
         )
+
+
+class StoreUnreadable(ModelError):
+    """The directory of the models cannot be read."""
+
+    def __init__(self, root: Path, why: str) -> None:
+        self.root = root
+        self.why = why
+        super().__init__(f"cannot read models in {root}: {why} (LINGUA_MODELS sets the directory)")
 
 
 class StoreUnwritable(ModelError):

@@ -9,27 +9,32 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import shutil
-import subprocess
-import tempfile
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 from lingua_scheduler.models.errors import ModelCorrupt, SourceUnreachable
+from lingua_scheduler.models.packagers import PackagerFailed, bring
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 CHUNK_BYTES = 256 * 1024
 TIMEOUT_S = 15.0
-# Tries at one address: in a row without a byte, and in all.
+# Tries in a row without progress at an address that never gave a byte, and at one that did.
 IDLE_TRIES = 2
-TRIES_MAX = 20
-APT_TIMEOUT_S = 300
+PATIENT_TRIES = 6
+PROGRESS_BYTES = 64 * 1024
+PAUSE_S = 0.2  # before the second try; doubles
+PAUSE_MAX_S = 5.0
+# Slower than this is as good as nothing: another address, or another hour.
+PACE_WINDOW_S = 60.0
+PACE_BYTES = 60_000
+SILENT_S = 300.0  # how long a host that cannot be reached is not asked for other files
+WHY_MAX = 200
 # Answers that another try may change.
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -43,70 +48,130 @@ class Item(NamedTuple):
     size: int
     sha256: str
     variable: str  # the environment variable that names a mirror
-    apt: bool = False
+    packager: str = ""  # the machine's own program to ask last
+
+
+class SilentHosts:
+    """Hosts that could not be reached a moment ago: each further file would wait for them again."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[float, str]] = {}  # host -> when, and why
+
+    def add(self, host: str, why: str) -> None:
+        """Remember that nobody answered."""
+        self._found[host] = (time.monotonic(), why)
+
+    def why(self, host: str) -> str:
+        """Return why a host need not be asked now; empty: ask it."""
+        since, why = self._found.get(host, (0.0, ""))
+        return why if why and time.monotonic() - since < SILENT_S else ""
 
 
 class _Failed(Exception):
     """An address did not give the file; never leaves this module."""
 
-    def __init__(self, why: str, *, again: bool) -> None:
+    def __init__(self, why: str, *, again: bool, is_silent: bool = False) -> None:
         self.again = again  # another try at this address may help
-        super().__init__(why)
+        self.is_silent = is_silent  # the host could not be reached at all
+        super().__init__("".join(c if c.isprintable() else " " for c in why)[:WHY_MAX])
 
 
-def fetch(item: Item, target: Path, moved: Callable[[int], None]) -> str:
-    """Bring the file to `target` and return its address; `moved` hears the bytes there so far."""
+def fetch(
+    item: Item,
+    target: Path,
+    moved: Callable[[int], None],
+    asks: Callable[[str], None] = lambda _: None,
+    silent: SilentHosts | None = None,
+) -> str:
+    """Bring the file to `target` and return its address.
+
+    `moved` hears the bytes there so far, `asks` the packager that is asked in the end.
+    """
     # Hashed again: a machine that lost its power may have kept the name and not the content.
     if target.exists() and sha256_of(target) == item.sha256:
         moved(item.size)
         return item.urls[0]
     target.unlink(missing_ok=True)
+    moved(min(_size(_part(target)), item.size))
     tries: list[tuple[str, str]] = []
     wrong = False
     for url in item.urls:
         try:
-            return _fetch_right(url, item, target, moved)
+            return _fetch_heard(url, item, target, moved, silent or SilentHosts())
         except _Failed as failed:
-            tries.append((_host(url), str(failed)))
+            tries.append((_asked(url), str(failed)))
         except ModelCorrupt as corrupt:
             wrong = True
-            tries.append((_host(url), corrupt.problem))
-    if item.apt and _fetch_by_apt(item, target):
-        moved(item.size)
-        return f"apt:{item.file}"
+            tries.append((_asked(url), corrupt.problem))
+    if item.packager:
+        asks(item.packager)
+        try:
+            return _fetch_packed(item, target, moved)
+        except _Failed as failed:
+            tries.append((item.packager, str(failed)))
     if wrong:
-        raise ModelCorrupt(item.model, "; ".join(f"{host}: {why}" for host, why in tries))
-    raise SourceUnreachable(item.file, tries, item.variable)
+        reasons = "; ".join(f"{host}: {why}" for host, why in tries)
+        raise ModelCorrupt(item.model, f"{reasons}; set {item.variable} to another mirror")
+    raise SourceUnreachable(f"{item.file} of model {item.model}", tries, item.variable)
+
+
+def _fetch_packed(item: Item, target: Path, moved: Callable[[int], None]) -> str:
+    """Have the machine's own packager bring the file."""
+    known = [_host(url) for url in item.urls]
+    try:
+        bring(item.packager, item.file, target, lambda f: sha256_of(f) == item.sha256, known)
+    except PackagerFailed as failed:
+        raise _Failed(str(failed), again=False) from failed
+    moved(item.size)
+    return f"{item.packager}:{item.file}"
+
+
+def _fetch_heard(
+    url: str, item: Item, target: Path, moved: Callable[[int], None], silent: SilentHosts
+) -> str:
+    """Bring the file from one address unless its host was silent just now."""
+    if why := silent.why(_asked(url)):
+        raise _Failed(why, again=False)
+    try:
+        return _fetch_right(url, item, target, moved)
+    except _Failed as failed:
+        if failed.is_silent:
+            silent.add(_asked(url), str(failed))
+        raise
 
 
 def _fetch_right(url: str, item: Item, target: Path, moved: Callable[[int], None]) -> str:
-    """Bring the file from one address, once more from its start if what lay here was wrong."""
-    is_continued = _size(_part(target)) > 0
+    """Bring the file from one address, once more from its start if it was pieced together wrong."""
+    is_one_piece = _fetch_from(url, item, target, moved)
     try:
-        return _fetch_from(url, item, target, moved)
+        _accept(item, target)
     except ModelCorrupt:
-        if not is_continued:
+        if is_one_piece:
             raise
-        return _fetch_from(url, item, target, moved)
+        _fetch_from(url, item, target, moved)
+        _accept(item, target)
+    return url
 
 
-def _fetch_from(url: str, item: Item, target: Path, moved: Callable[[int], None]) -> str:
-    """Bring the file from one address, going on after every break that made progress."""
+def _fetch_from(url: str, item: Item, target: Path, moved: Callable[[int], None]) -> bool:
+    """Bring the file, going on after breaks; tell whether it came in one piece."""
     part = _part(target)
+    before = best = _size(part)
+    is_one_piece = best == 0
     idle = 0
-    for _ in range(TRIES_MAX):
-        before = _size(part)
+    while True:
         try:
             _pull(url, item, part, moved)
         except _Failed as failed:
-            idle = 0 if _size(part) > before else idle + 1
-            if not failed.again or idle >= IDLE_TRIES:
+            # Of the most there ever was: a server without ranges begins at the start each time.
+            idle = 0 if _size(part) - best >= PROGRESS_BYTES else idle + 1
+            best = max(best, _size(part))
+            is_one_piece = False
+            if not failed.again or idle >= (PATIENT_TRIES if best > before else IDLE_TRIES):
                 raise
-            time.sleep(min(0.2 * 2**idle, 2.0))
-            continue
-        _accept(item, part, target)
-        return url
-    raise _Failed(f"broke off {TRIES_MAX} times", again=False)
+            time.sleep(min(PAUSE_S * 2**idle, PAUSE_MAX_S))
+        else:
+            return is_one_piece
 
 
 def _pull(url: str, item: Item, part: Path, moved: Callable[[int], None]) -> None:
@@ -119,23 +184,45 @@ def _pull(url: str, item: Item, part: Path, moved: Callable[[int], None]) -> Non
         return
     with _open(url, have, part) as response:
         # A server that ignores ranges begins at the start again, and so do we.
-        have = _start(response, have, item.size)
+        have = _start(response, have, item.size, part)
+        pace = _Pace()
         with part.open("ab" if have else "wb") as out:
             while have < item.size:
                 chunk = _read(response, min(CHUNK_BYTES, item.size - have))
                 out.write(chunk)
                 have += len(chunk)
                 moved(have)
+                pace.check(len(chunk))
 
 
-def _start(response: http.client.HTTPResponse, have: int, size: int) -> int:
+class _Pace:
+    """Whether a download is fast enough to wait for."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()  # when this window began
+        self._bytes = 0  # what came in it
+
+    def check(self, size: int) -> None:
+        """Count what came; raise when a window is over and it was next to nothing."""
+        self._bytes += size
+        took_s = time.monotonic() - self._since
+        if took_s >= PACE_WINDOW_S:
+            if self._bytes < PACE_BYTES:
+                raise _Failed(f"too slow: {self._bytes} bytes in {took_s:.0f} s", again=True)
+            self._since, self._bytes = time.monotonic(), 0
+
+
+def _start(response: http.client.HTTPResponse, have: int, size: int, part: Path) -> int:
     """Return where the answer begins; one that cannot be our file is refused unread."""
+    if response.headers.get_content_type() == "text/html":
+        raise _Failed("answers with a web page (does this network want a log-in?)", again=False)
     begin, total = 0, response.headers.get("Content-Length", str(size))
     if getattr(response, "status", None) == http.HTTPStatus.PARTIAL_CONTENT:
         begin = have
         wanted = f"bytes {have}-{size - 1}/"
         if not response.headers.get("Content-Range", "").startswith(wanted):
-            raise _Failed("answers with another part than was asked for", again=False)
+            part.unlink(missing_ok=True)  # or every later run would fail like this
+            raise _Failed("answers with another part than was asked for", again=True)
     elif total != str(size):
         raise _Failed(f"answers with {total} bytes, not {size}", again=False)
     return begin
@@ -143,16 +230,14 @@ def _start(response: http.client.HTTPResponse, have: int, size: int) -> int:
 
 def _open(url: str, have: int, part: Path) -> http.client.HTTPResponse:
     """Open the address at an offset; whatever fails is a `_Failed`."""
-    if urllib.parse.urlsplit(url).scheme not in {"http", "https", "file"}:
-        raise _Failed(f"not an address of http, https or file: {url[:80]}", again=False)
-    if "@" in urllib.parse.urlsplit(url).netloc:
-        raise _Failed("an address with a user or a password is not supported", again=False)
     headers = {"User-Agent": "lingua-scheduler", "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - checked above
     try:
-        answer = urllib.request.urlopen(request, timeout=TIMEOUT_S)  # noqa: S310 - the same
+        _check_address(url)
+        request = urllib.request.Request(url, headers=headers)  # noqa: S310 - checked above
+        # Made anew, for it reads the proxies from the environment.
+        answer = urllib.request.build_opener(_Redirects).open(request, timeout=TIMEOUT_S)
     except urllib.error.HTTPError as error:
         why = f"HTTP {error.code} {error.reason}"
         again = error.code in PASSING
@@ -162,16 +247,47 @@ def _open(url: str, have: int, part: Path) -> http.client.HTTPResponse:
             again = True
         raise _Failed(why, again=again) from None
     except urllib.error.URLError as error:
-        raise _Failed(str(error.reason), again=True) from error
+        raise _Failed(str(error.reason), again=True, is_silent=True) from error
     except (OSError, http.client.HTTPException) as error:
-        raise _Failed(str(error) or type(error).__name__, again=True) from error
+        why = str(error) or type(error).__name__
+        raise _Failed(why, again=True, is_silent=True) from error
+    except ValueError as error:
+        raise _Failed(f"not an address: {error}", again=False) from error
     return cast("http.client.HTTPResponse", answer)
+
+
+def _check_address(url: str) -> None:
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in {"http", "https", "file"}:
+        raise _Failed(f"not an address of http, https or file: {parts.scheme}", again=False)
+    if "@" in parts.netloc:
+        raise _Failed("an address with a user or a password is not supported", again=False)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows to other hosts, which mirrors do, but not from https to something weaker."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        """Return the request to follow with, or raise."""
+        old, new = (urllib.parse.urlsplit(url).scheme for url in (req.full_url, newurl))
+        if new not in {"https", old}:
+            raise urllib.error.HTTPError(newurl, code, f"leads from {old} to {new}", headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _read(response: http.client.HTTPResponse, limit: int) -> bytes:
     """Read some bytes; an end before the file's end is a failure too."""
     try:
-        chunk = response.read(limit)
+        # What is there: waiting for more would lose it when the connection breaks.
+        chunk = response.read1(limit)
     except (OSError, http.client.HTTPException) as error:
         raise _Failed(f"broke off: {str(error) or type(error).__name__}", again=True) from error
     if not chunk:
@@ -179,8 +295,9 @@ def _read(response: http.client.HTTPResponse, limit: int) -> bytes:
     return chunk
 
 
-def _accept(item: Item, part: Path, target: Path) -> None:
+def _accept(item: Item, target: Path) -> None:
     """Give a whole and right file its name; throw away a wrong one."""
+    part = _part(target)
     found = sha256_of(part)
     if found != item.sha256:
         part.unlink()
@@ -190,40 +307,22 @@ def _accept(item: Item, part: Path, target: Path) -> None:
     part.rename(target)
 
 
-def _fetch_by_apt(item: Item, target: Path) -> bool:
-    """Ask the machine's own apt for the package; True when it gave exactly the pinned file."""
-    program = shutil.which("apt-get")
-    name, version, architecture = _package_of(item.file)
-    if program is None or not name:
-        return False
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        command = [program, "download", f"{name}:{architecture}={version}"]
-        if architecture == "all":
-            command[-1] = f"{name}={version}"
-        try:
-            subprocess.run(  # noqa: S603 - no shell; the words come from the catalogue
-                command, cwd=folder, capture_output=True, timeout=APT_TIMEOUT_S, check=True
-            )
-        except (subprocess.SubprocessError, OSError):
-            return False
-        for found in Path(folder).glob("*.deb"):
-            if sha256_of(found) == item.sha256:
-                found.rename(target)
-                return True
-    return False
-
-
 def _host(url: str) -> str:
     """Return whom an address asks, without the password that it may hold."""
-    return urllib.parse.urlsplit(url).netloc.rpartition("@")[2] or url
+    try:
+        host = urllib.parse.urlsplit(url).netloc or url
+    except ValueError:
+        host = url
+    return host.rpartition("@")[2]
 
 
-def _package_of(file: str) -> tuple[str, str, str]:
-    """Split `name_version_architecture.deb`; empty names for another kind of file."""
-    parts = urllib.parse.unquote(file).removesuffix(".deb").split("_")
-    if not file.endswith(".deb") or len(parts) != 3:
-        return "", "", ""
-    return parts[0], parts[1], parts[2]
+def _asked(url: str) -> str:
+    """Return whom an address asks, and by which proxy."""
+    host = _host(url)
+    proxy = urllib.request.getproxies().get(url.partition(":")[0], "")
+    if not proxy or urllib.request.proxy_bypass(host):
+        return host
+    return f"{host} by the proxy {_host(proxy)}"
 
 
 def sha256_of(path: Path) -> str:

@@ -36,7 +36,10 @@ def check(model: str, step: str) -> None:
 def run(model: str, step: str, folder: Path) -> None:
     """Do a model's preparation in its folder."""
     check(model, step)
-    STEPS[step].run(model, folder)
+    try:
+        STEPS[step].run(model, folder)
+    except ImportError as error:  # it is there, but does not fit what else is installed
+        raise PreparationMissing(model, STEPS[step].package, str(error)) from error
 
 
 def read_prompts(model: str, folder: Path) -> None:

@@ -28,11 +28,13 @@ from lingua_scheduler.models.catalogue import Catalogue, Download, Model, load_c
 from lingua_scheduler.models.errors import (
     ModelCorrupt,
     ModelError,
+    ModelNeeded,
     ModelNotInstalled,
     NoSpace,
+    StoreUnreadable,
     StoreUnwritable,
 )
-from lingua_scheduler.models.fetch import Item, fetch, sha256_of
+from lingua_scheduler.models.fetch import Item, SilentHosts, fetch, sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,7 +48,7 @@ class Stage(NamedTuple):
     """How far an install is, for whoever shows it."""
 
     model: str
-    what: str  # "wait" | "download" | "unpack" | "prepare" | "done"
+    what: str  # "wait" | "download" | "ask" | "unpack" | "prepare" | "place" | "done"
     detail: str = ""
     done_bytes: int = 0
     total_bytes: int = 0
@@ -79,7 +81,8 @@ class Entry(NamedTuple):
     """A model of the catalogue as this store has it."""
 
     model: Model
-    manifest: Manifest | None  # None: not installed
+    manifest: Manifest | None  # None: not installed, or not to be read
+    damage: str = ""  # why the manifest cannot be read
 
     @property
     def is_current(self) -> bool:
@@ -118,6 +121,7 @@ class Store:
     def __init__(self, root: Path, catalogue: Catalogue | None = None) -> None:
         self.root = root.absolute()
         self.catalogue = load_catalogue() if catalogue is None else catalogue
+        self._silent = SilentHosts()
 
     def path(self, name: str) -> Path:
         """Return the folder of an installed model or raise `ModelNotInstalled`."""
@@ -129,16 +133,24 @@ class Store:
     def has(self, name: str) -> bool:
         """Tell whether the model is installed; asks only the disk."""
         self.catalogue.model(name)
-        return (self.root / name / MANIFEST).is_file()
+        with _reading(self.root):
+            return (self.root / name / MANIFEST).is_file()
 
     def entries(self) -> list[Entry]:
         """Return every model of the catalogue with what is installed of it."""
-        return [Entry(model, self.manifest(name)) for name, model in self.catalogue.models.items()]
+        return [self._entry(model) for model in self.catalogue.models.values()]
+
+    def _entry(self, model: Model) -> Entry:
+        try:
+            return Entry(model, self.manifest(model.name))
+        except ModelCorrupt as corrupt:
+            return Entry(model, None, corrupt.problem)
 
     def manifest(self, name: str) -> Manifest | None:
         """Return what was written at install, None when the model is not there."""
         try:
-            text = (self.root / name / MANIFEST).read_bytes()
+            with _reading(self.root):
+                text = (self.root / name / MANIFEST).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
@@ -146,58 +158,88 @@ class Store:
         except msgspec.DecodeError as error:
             raise ModelCorrupt(name, f"{MANIFEST} cannot be read: {error}") from error
 
-    def install(self, name: str, progress: Callable[[Stage], None] = _nothing) -> list[Installed]:
-        """Install a model or a group with what it requires; what is there is left as it is."""
-        return [self._install(model, progress) for model in self.catalogue.expand([name])]
+    def install(
+        self, name: str, progress: Callable[[Stage], None] = _nothing, *, again: bool = False
+    ) -> list[Installed]:
+        """Install a model or a group with what it requires.
+
+        What is there is left as it is; with `again` what is named is replaced, for it is damaged.
+        """
+        named = self.catalogue.groups.get(name, (name,)) if again else ()
+        return [
+            self._install(model, progress, again=model.name in named)
+            for model in self.catalogue.expand([name])
+        ]
 
     def verify(self, name: str) -> list[str]:
         """Hash every file of an installed model again and return what is wrong with it."""
         folder = self.path(name)
-        try:
-            manifest = self.manifest(name)
-        except ModelCorrupt as error:
-            return [error.problem]
-        assert manifest is not None
+        entry = self._entry(self.catalogue.model(name))
+        if entry.manifest is None:
+            return [entry.damage or "removed meanwhile"]
+        wanted = dict(entry.manifest.files)
+        if entry.is_current:
+            # Whoever can change a file can change the manifest, but not the catalogue.
+            wanted |= entry.model.pinned
         files, links = _content(folder)
-        problems = [f"{p}: missing" for p in sorted({*manifest.files} - files)]
-        problems += [f"{p}: not of this model" for p in sorted(files - {*manifest.files})]
-        for path in sorted(files & {*manifest.files}):
-            if sha256_of(folder / path) != manifest.files[path]:
-                problems.append(f"{path}: changed")
-        if links != manifest.links:
+        problems = [f"{p}: missing" for p in sorted({*wanted} - files)]
+        problems += [f"{p}: not of this model" for p in sorted(files - {*wanted})]
+        for path in sorted(files & {*wanted}):
+            problems += _findings(folder, path, wanted[path])
+        if links != entry.manifest.links:
             problems.append("symbolic links: changed")
         return problems
 
-    def remove(self, name: str) -> None:
-        """Remove a model, or what an interrupted install left, or raise `ModelNotInstalled`."""
+    def remove(self, name: str, progress: Callable[[Stage], None] = _nothing) -> None:
+        """Remove a model, or what an interrupted install left, or raise `ModelNotInstalled`.
+
+        One that others need is not removed before them: `ModelNeeded`.
+        """
         # A name, not a path: nothing outside of the store is touched.
         self.catalogue.model(name)
-        if not (self.root / ".partial" / name).exists():
-            self.path(name)
-        with _writing(self.root), self._locked(name, _nothing):
-            self._discard(self.root / name)
+        if others := self.users_of(name):
+            raise ModelNeeded(name, others)
+        if not self.occupies(name):
+            raise ModelNotInstalled(name, self.root)
+        with _writing(self.root), self._locked(name, progress):
+            self._set_aside(name)
             remove_tree(self.root / ".partial" / name)
 
-    def _install(self, model: Model, progress: Callable[[Stage], None]) -> Installed:
+    def occupies(self, name: str) -> bool:
+        """Tell whether there is anything to remove: a model, or what was left of one."""
+        return any(self._is_there(folder / name) for folder in (self.root, self.root / ".partial"))
+
+    def _is_there(self, path: Path) -> bool:
+        try:
+            with _reading(self.root):
+                return bool(path.lstat())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def users_of(self, name: str) -> list[str]:
+        """Return the installed models that cannot be used without this one."""
+        known = self.catalogue.models.values()
+        return [m.name for m in known if name in m.requires and self.has(m.name)]
+
+    def _install(
+        self, model: Model, progress: Callable[[Stage], None], *, again: bool
+    ) -> Installed:
         started = time.monotonic()
         fetched = 0
-        if not self._is_current(model):
+        if again or not self._is_current(model):
             downloads = model.downloads_here()
             if model.prepare:
                 prepare.check(model.name, model.prepare)
             with _writing(self.root), self._locked(model.name, progress):
                 # Whoever held the lock before may have installed it.
-                if not self._is_current(model):
+                if again or not self._is_current(model):
                     fetched = self._build(model, downloads, progress)
         took_s = time.monotonic() - started
         progress(Stage(model.name, "done"))
         return Installed(model.name, self.root / model.name, fetched > 0, fetched, took_s)
 
     def _is_current(self, model: Model) -> bool:
-        try:
-            return Entry(model, self.manifest(model.name)).is_current
-        except ModelCorrupt:
-            return False
+        return self._entry(model).is_current
 
     def _build(
         self, model: Model, downloads: tuple[Download, ...], progress: Callable[[Stage], None]
@@ -206,7 +248,7 @@ class Store:
         work = self.root / ".partial" / model.name
         tree = work / "tree"
         work.mkdir(parents=True, exist_ok=True)
-        remove_tree(tree)
+        _keep_only(work, {download.sha256 for download in downloads})
         self._check_space(model, downloads, work)
         sources = self._download(model, downloads, progress)
         progress(Stage(model.name, "unpack"))
@@ -220,6 +262,7 @@ class Store:
             prepare.run(model.name, model.prepare, tree)
         _write_manifest(model, tree, sources)
         _settle(tree)
+        progress(Stage(model.name, "place"))
         self._put_in_place(model.name, tree)
         remove_tree(work)
         return sum(download.size for download in downloads)
@@ -236,18 +279,20 @@ class Store:
             def moved(size: int, file: str = download.file, base: int = before) -> None:
                 progress(Stage(model.name, "download", file, base + size, total))
 
+            def asks(packager: str, base: int = before) -> None:
+                progress(Stage(model.name, "ask", packager, base, total))
+
             item = self._item(model.name, download)
             target = self.root / ".partial" / model.name / download.sha256
-            sources[fetch(item, target, moved)] = download.sha256
+            sources[fetch(item, target, moved, asks, self._silent)] = download.sha256
             before += download.size
         return sources
 
     def _item(self, name: str, download: Download) -> Item:
         source = self.catalogue.sources[download.source]
         urls = tuple(f"{base.rstrip('/')}/{download.path}" for base in source.addresses())
-        return Item(
-            name, download.file, urls, download.size, download.sha256, source.variable, source.apt
-        )
+        pin = (download.size, download.sha256)
+        return Item(name, download.file, urls, *pin, source.variable, source.packager)
 
     def _check_space(self, model: Model, downloads: tuple[Download, ...], work: Path) -> None:
         have = sum(path.stat().st_size for path in work.iterdir() if path.is_file())
@@ -260,18 +305,23 @@ class Store:
             )
 
     def _put_in_place(self, name: str, tree: Path) -> None:
-        """Give the finished tree its name; an older one is moved aside first."""
-        self._discard(self.root / name)
-        tree.rename(self.root / name)
+        """Give the finished tree its name; an older one is away for a moment only."""
+        aside = self._set_aside(name)
+        try:
+            tree.rename(self.root / name)
+        finally:
+            # Also after Ctrl-C.
+            if os.path.lexists(aside) and not os.path.lexists(self.root / name):
+                aside.rename(self.root / name)
 
-    def _discard(self, folder: Path) -> None:
-        """Take a model away in one step, so that nobody sees a half of it; then delete it."""
-        if folder.exists():
-            aside = self.root / ".partial" / folder.name / "old"
+    def _set_aside(self, name: str) -> Path:
+        """Take what has a model's name away in one step, so that nobody sees a half of it."""
+        aside = self.root / ".partial" / name / "old"
+        if os.path.lexists(self.root / name):
             remove_tree(aside)
             aside.parent.mkdir(parents=True, exist_ok=True)
-            folder.rename(aside)
-            remove_tree(aside)
+            (self.root / name).rename(aside)
+        return aside
 
     @contextmanager
     def _locked(self, name: str, progress: Callable[[Stage], None]) -> Iterator[None]:
@@ -282,9 +332,20 @@ class Store:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                progress(Stage(name, "wait", "another process is installing it"))
+                progress(Stage(name, "wait", "for another process"))
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+@contextmanager
+def _reading(root: Path) -> Iterator[None]:
+    """Turn what a disk can refuse into our error; what is not there is for the caller."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise StoreUnreadable(root, f"{error.strerror or error}") from error
 
 
 @contextmanager
@@ -297,6 +358,20 @@ def _writing(root: Path) -> Iterator[None]:
         if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
             raise NoSpace(root, why) from error
         raise StoreUnwritable(root, why) from error
+
+
+def _keep_only(work: Path, archives: set[str]) -> None:
+    """Keep of an earlier install what can be gone on with: these archives, whole or in part."""
+    for path in work.iterdir():
+        if path.name.removesuffix(".part") not in archives:
+            remove_tree(path)
+
+
+def _findings(folder: Path, path: str, wanted: str) -> list[str]:
+    try:
+        return [] if sha256_of(folder / path) == wanted else [f"{path}: changed"]
+    except OSError as error:
+        return [f"{path}: cannot be read: {error.strerror or error}"]
 
 
 def _check_pinned(model: Model, tree: Path) -> None:

@@ -1,0 +1,95 @@
+"""Asking the machine's own apt-get, npm or pip for a file, when no address would give it.
+
+They know mirrors, proxies, certificates and passwords that were set up for them and that nobody
+told us. What they bring counts only if it has the pinned hash. Used by `fetch`, last.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+TIMEOUT_S = 300
+CONFIG_TIMEOUT_S = 30
+COMPLAINTS = ("E: ", "npm error", "npm ERR!", "ERROR: ")  # the first such line tells most
+
+
+class PackagerFailed(Exception):
+    """The program is not here, failed, or brought something else; never leaves this package."""
+
+
+def bring(
+    packager: str, file: str, target: Path, is_right: Callable[[Path], bool], known: Collection[str]
+) -> None:
+    """Have the packager download the file to `target`; `known` hosts have been asked already."""
+    command = COMMANDS[packager](file, known)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        _run(command, Path(folder), TIMEOUT_S)
+        for found in Path(folder).iterdir():
+            if found.is_file() and is_right(found):
+                found.rename(target)
+                return
+    raise PackagerFailed("gives another file than the pinned one")
+
+
+def _apt_get(file: str, _: Collection[str]) -> list[str]:
+    name, version, rest = urllib.parse.unquote(file).split("_")
+    architecture = rest.removesuffix(".deb")
+    package = name if architecture == "all" else f"{name}:{architecture}"
+    return [_program("apt-get"), "download", f"{package}={version}"]
+
+
+def _npm(file: str, known: Collection[str]) -> list[str]:
+    npm = _program("npm")
+    registry = _run([npm, "config", "get", "registry"], Path.cwd(), CONFIG_TIMEOUT_S).strip()
+    # Its own waiting for a host that did not answer us would be minutes.
+    if urllib.parse.urlsplit(registry).netloc.rpartition("@")[2] in known:
+        raise PackagerFailed("has no other registry")
+    name, _, version = file.removesuffix(".tgz").rpartition("-")
+    options = ["--loglevel=error", "--ignore-scripts", "--fetch-retries=1"]
+    return [npm, "pack", *options, f"{name}@{version}"]
+
+
+def _pip(file: str, _: Collection[str]) -> list[str]:
+    if importlib.util.find_spec("pip") is None:
+        raise PackagerFailed("is not here")
+    name, version = file.split("-")[:2]
+    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--retries=1", "--no-input"]
+    return [sys.executable, "-m", "pip", "download", *options, f"{name}=={version}"]
+
+
+def _program(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise PackagerFailed("is not here")
+    return path
+
+
+def _run(command: list[str], folder: Path, timeout_s: int) -> str:
+    """Run a program, or raise with the line in which it says why it failed."""
+    try:
+        done = subprocess.run(  # noqa: S603 - no shell; the words come from the catalogue
+            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s,
+            check=False, encoding="utf-8", errors="replace",
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise PackagerFailed(f"took more than {timeout_s} s") from None
+    except OSError as error:
+        raise PackagerFailed(str(error)) from error
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"ended with {done.returncode}"]
+        why = (line for line in said if line.startswith(COMPLAINTS))
+        raise PackagerFailed(next(why, said[-1]))
+    return done.stdout
+
+
+COMMANDS = {"apt-get": _apt_get, "npm": _npm, "pip": _pip}
