@@ -26,18 +26,12 @@ help: ## Show this list
 
 install: $(VENV)/.installed ## Make .venv with the `lingua` command and nothing else
 
-# Two lanes beside each other. Model tests and real speech keep a core busy, tests with processes that
-# are killed mostly wait, and so do the others: the two end at about the same time.
-BESIDE := speech or stress
+# Three lanes beside each other: the first keeps a core busy, the others mostly wait, for sockets,
+# timers and processes that are killed. They end at about the same time.
+LANES := 'model|unit' 'speech|stress' 'store|cluster'
 
 test: check speech-models ## Check the code, then run every test
-	@mkdir -p build
-	@{ $(PYTHON) -m pytest -q -m model > build/model.log 2>&1; model=$$?; \
-		$(PYTHON) -m pytest -q -m "$(BESIDE)" > build/beside.log 2>&1; exit $$((model + $$?)); } & \
-		beside=$$!; $(PYTHON) -m pytest -q -m "not model and not ($(BESIDE))"; others=$$?; \
-		wait $$beside; beside=$$?; echo "the model tests:"; tail -n 40 build/model.log; \
-		echo "speech and stress:"; tail -n 60 build/beside.log; \
-		exit $$((others + beside))
+	@$(PYTHON) tests/lanes.py $(LANES)
 
 check: $(VENV)/.developed ## Lint, formatting, types, generated pages
 	$(PYTHON) -m ruff check

@@ -32,8 +32,7 @@ def private_folder() -> Iterator[tuple[Path, int]]:
     try:
         yield folder, lock
     finally:
-        # What cannot be removed now is removed by the next one.
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         os.close(lock)
 
 
@@ -49,9 +48,20 @@ def _remove_if_forgotten(folder: Path) -> None:
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
     finally:
         os.close(lock)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, its lock last: where somebody still writes, the next one finds it again."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != LOCK:
+            path.unlink(missing_ok=True)
+    if [path.name for path in folder.iterdir()] == [LOCK]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _made() -> tuple[Path, int]:
