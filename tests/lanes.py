@@ -37,12 +37,6 @@ class Lane:
             print(f"\n{self.marks}:", *shown, sep="\n", flush=True)
         return code == 0
 
-    def end(self) -> None:
-        """End it if it still runs; pytest ends what its tests started."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait()
-
 
 def main(lanes: list[str]) -> int:
     """Run them all; 1 if any test failed."""
@@ -53,10 +47,10 @@ def main(lanes: list[str]) -> int:
         # The one that is shown first: all others are quiet until it has ended.
         passed = [lane.wait() for lane in reversed(running)]
     except KeyboardInterrupt:
-        return 130
-    finally:
+        # They have heard the Ctrl-C, too, and end what their tests have started.
         for lane in running:
-            lane.end()
+            lane.process.wait()
+        return 130
     return 0 if all(passed) else 1
 
 

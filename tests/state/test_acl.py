@@ -166,6 +166,21 @@ def test_a_session_is_served_end_to_end_under_the_least_privilege(server: Server
     assert server.ask("DBSIZE") > 0, "nothing was stored there: the test tried nothing"
 
 
+def test_a_user_of_an_older_line_that_may_not_load_scripts_is_enough(server: Server) -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.node()
+        node.work()
+        client = await stage.client()
+        await client.say(opus(400), is_final=True)
+        await client.result(0)
+
+    server.ask("ACL", "SETUSER", "lingua", "-script|load")
+    assert server.tcp_address is not None
+    url = f"redis://lingua:{PASSWORD.replace(' ', '%20')}@{server.tcp_address}/0"
+    play(scenario, deployment_mode="cross_instance", redis__url=url)
+    assert set(refusals(server)) == {"command: script|load"}
+
+
 def test_other_keys_and_other_commands_are_refused(server: Server) -> None:
     async def scenario() -> None:
         connection = await SingleConnection.open(server.address, login())
