@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install test check demo room speech-models model live chaos chaos-long chaos-speech
-.PHONY: bench bench-speech docs lock clean
+.PHONY: bench bench-speech docs lock clean speech up
 
 PYTHONS ?= python3.14 python3.13 python3.12 python3.11 python3
 STEPS ?= 200000
@@ -25,6 +25,11 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 install: $(VENV)/.installed ## Make .venv with the `lingua` command and nothing else
+
+speech: $(VENV)/.speaking ## The same with the engines of speech
+
+up: $(VENV)/.speaking ## Run it here: a scheduler and a node of real engines, until Ctrl-C
+	$(VENV)/bin/lingua up
 
 # Three lanes beside each other: the first keeps a core busy, the others mostly wait, for sockets,
 # timers and processes that are killed. They end at about the same time.

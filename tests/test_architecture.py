@@ -26,14 +26,16 @@ ROOT = Path(__file__).parents[1] / "src" / PACKAGE
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "secret": set(),
+    "extras": set(),
     "languages": {"errors"},
-    "config": {"errors", "secret"},
+    "labels": {"errors"},
+    "config": {"errors", "secret", "labels"},
     "messages": {"errors"},
-    "tokens": {"errors", "secret", "languages"},
+    "tokens": {"errors", "secret", "languages", "labels"},
     "metrics": set(),
     "logs": {"errors"},
     "session": {"errors", "languages", "messages"},
-    "nodes": {"errors", "languages"},
+    "nodes": {"errors", "languages", "labels"},
     "state": {"errors", "config"},
     "between": {"errors", "config", "state", "logs"},
     "jobs": {"errors", "config", "languages", "session", "nodes", "state"},
@@ -45,12 +47,12 @@ ALLOWED["live"] = {*ALLOWED} - {"tokens"}
 ALLOWED["edge"] = {*ALLOWED}
 # The SDKs of nodes and clients need the wire and nothing of the server.
 ALLOWED["dial"] = {"errors", "messages"}
-ALLOWED["node"] = {"errors", "languages", "messages", "logs", "dial"}
+ALLOWED["node"] = {"errors", "languages", "labels", "messages", "logs", "dial"}
 ALLOWED["client"] = {"errors", "messages", "dial"}
 # Real speech: a node made of engines, and the weights they need; nothing of the server.
-ALLOWED["models"] = {"errors"}
+ALLOWED["models"] = {"errors", "extras"}
 ALLOWED["speech"] = {
-    "errors", "languages", "messages", "logs", "metrics", "node", "models", "recording",
+    "errors", "languages", "messages", "logs", "metrics", "node", "models", "recording", "extras",
 }  # fmt: skip
 # A private scheduler and node as child processes, and a client that shows what it hears.
 ALLOWED["local"] = {"errors", "config", "models"}
@@ -69,6 +71,7 @@ ALLOWED["__init__"] = set()
 # Decisions without effects: their time, chance and input come as arguments.
 PURE = (
     "languages.py",
+    "labels.py",
     "session/*.py",
     "nodes/capability.py",
     "nodes/health.py",

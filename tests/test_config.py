@@ -104,14 +104,14 @@ def test_variables_of_other_programs_and_of_our_own_tests_are_not_settings() -> 
 @pytest.mark.parametrize(
     "value",
     [
-        '[{id = "acme", pools = ["en-de"], cells = 1}]',
-        '[{"id": "acme", "pools": ["en-de"], "cells": 1}]',
+        '[{id = "acme", labels = ["eu", "gpu-a"], cells = 1}]',
+        '[{"id": "acme", "labels": ["eu", "gpu-a"], "cells": 1}]',
     ],
     ids=["toml", "json"],
 )
 def test_lists_of_tables_come_from_the_environment_as_toml_or_json(value: str) -> None:
     settings = load_settings(None, {"LINGUA_TENANTS": value})
-    assert settings.tenants == (Tenant(id="acme", pools=("en-de",), cells=1),)
+    assert settings.tenants == (Tenant(id="acme", labels=("eu", "gpu-a"), cells=1),)
 
 
 def test_a_whole_section_from_the_environment_is_merged() -> None:
@@ -208,6 +208,7 @@ def test_an_unknown_variable_is_refused_with_the_nearest_known(name: str, hint: 
         ("[[tenants]]\ncells = 1", "tenants[0].id", "is needed"),
         ("[[tenants]]\nid = 'a b'", "tenants[0].id", "1 to 128 characters"),
         ("[[tenants]]\nid = 'a'\npools = ['{x}']", "tenants[0].pools", "got: ['{x}']"),
+        ("[[tenants]]\nid = 'a'\nlabels = ['-b']", "tenants[0].labels", "got: ['-b']"),
         ("[redis]\nkey_prefix = 'a{b}'", "redis.key_prefix", "got: 'a{b}'"),
         ('[redis]\nkey_prefix = "a\\n"', "redis.key_prefix", "1 to 32 characters"),
         ("[redis]\nurl = 5", "redis.url", "must be a URL, got: a int"),
@@ -224,6 +225,14 @@ def test_an_impossible_value_is_refused_with_what_is_allowed(
     assert problem.path == path
     assert expected in problem.problem
     assert "(from given.toml)" in problem.problem
+
+
+def test_what_was_named_pools_and_is_no_label_is_refused_with_what_to_do() -> None:
+    problem = problem_of("[[tenants]]\nid = 'a'\npools = ['a:b']")
+    assert problem.path == "tenants[0].pools"
+    assert "are labels of nodes now (set tenants[].labels" in problem.problem
+    many = ", ".join(f"'l{number}'" for number in range(17))
+    assert problem_of(f"[[tenants]]\nid = 'a'\nlabels = [{many}]").path == "tenants[0].labels"
 
 
 @pytest.mark.parametrize("raw", ["many", "", "1\ncells = 2", "[", "2.5"])

@@ -1,5 +1,6 @@
 import argparse
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -175,3 +176,51 @@ def test_a_command_has_help_text_and_is_documented(command: str) -> None:
 
 def test_the_commands_are_found() -> None:
     assert {"lingua config", "lingua config print", "lingua config check"} <= set(COMMANDS)
+
+
+BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHELL_WORDS = {"|", "||", "&&", ";", ">", ">>", "<", "&"}
+
+
+def command_lines() -> Iterator[tuple[str, list[str]]]:
+    """Give every `lingua` command line of a block on a page, with its words."""
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for block in BLOCK.findall(page.read_text(encoding="utf-8")):
+            for line in block.replace("\\\n", " ").splitlines():
+                if words := words_of(line):
+                    yield page.name, words
+
+
+def words_of(line: str) -> list[str]:
+    """Return the arguments of the `lingua` in a line, none if it has none."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError:
+        return []
+    at = next((i for i, word in enumerate(words) if re.fullmatch(r"(.*bin/)?lingua", word)), None)
+    # What a command prints may begin with its name, too.
+    if at is None or len(words) < at + 2 or words[at + 1] not in TOP_COMMANDS:
+        return []
+    rest = words[at + 1 :]
+    return rest[: next((i for i, word in enumerate(rest) if word in SHELL_WORDS), len(rest))]
+
+
+TOP_COMMANDS = {command.split()[1] for command in COMMANDS}
+COMMAND_LINES = list(command_lines())
+
+
+def test_command_lines_are_found_on_the_pages() -> None:
+    assert len(COMMAND_LINES) > 50
+    assert {page for page, _ in COMMAND_LINES} >= {"README.md", "translate.md", "operations.md"}
+
+
+@pytest.mark.parametrize(
+    ("page", "words"), COMMAND_LINES, ids=[f"{p} {' '.join(w)}"[:90] for p, w in COMMAND_LINES]
+)
+def test_a_command_line_of_a_page_is_one_that_the_command_takes(
+    page: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        build_parser((words[0],)).parse_args(words)
+    except SystemExit:
+        pytest.fail(f"{page}: lingua {' '.join(words)}\n{capsys.readouterr().err}")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from lingua_scheduler.errors import InvalidIdentifier, StoreUnavailable
 from lingua_scheduler.logs import (
+    JOB_LINES_PER_S_MAX,
     LINES_PER_S_MAX,
     VALUE_CHARS_MAX,
     EventHandler,
@@ -22,6 +23,7 @@ from lingua_scheduler.logs import (
     configure_logs,
     error_text,
     is_private,
+    plain_words,
 )
 from lingua_scheduler.secret import Secret
 
@@ -332,6 +334,32 @@ def test_a_flood_of_one_event_is_cut_and_counted() -> None:
         10_000 - LINES_PER_S_MAX,
     )
     assert last["event"] == "job.settled"
+
+
+def test_of_jobs_more_lines_are_written_because_each_is_another_utterance() -> None:
+    output = Output()
+    jobs = EventLog("jobs")
+    for number in range(JOB_LINES_PER_S_MAX + 3):
+        jobs("job.ended", utterance=number)
+    assert len(output.lines()) == JOB_LINES_PER_S_MAX
+    output.clock.now += 1
+    jobs("job.ended", utterance=0)
+    assert output.lines()[JOB_LINES_PER_S_MAX]["count"] == 3
+
+
+@pytest.mark.parametrize(
+    ("message", "safe"),
+    [
+        ("out of memory", "out of memory"),
+        ("cannot translate 'good morning'", "cannot translate"),
+        ("text=good morning", "text"),
+        ("two\nlines", "two"),
+        ("", ""),
+    ],
+)
+def test_of_a_strangers_message_only_its_own_words_are_kept(message: str, safe: str) -> None:
+    assert plain_words(message) == safe
+    assert len(plain_words("x" * 9999)) < 300
 
 
 def test_after_a_second_lines_are_written_again() -> None:

@@ -8,6 +8,7 @@ import base64
 import json
 import re
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,7 +28,7 @@ from lingua_scheduler.messages.codec import (
     SUBPROTOCOLS,
 )
 from lingua_scheduler.secret import Secret
-from lingua_scheduler.tokens import TokenKeys
+from lingua_scheduler.tokens import LEEWAY_S, TokenKeys
 
 pytestmark = pytest.mark.store
 
@@ -316,6 +317,10 @@ class Stage:
         keys = TokenKeys(settings.auth.client_keys, settings.auth.node_keys)
         if settings.auth.client_keys:
             self.known["<token>"] = keys.issue_client(tenant="acme", languages=["en"]).reveal()
+            self.known["<newer token>"] = keys.issue_client(tenant="acme").reveal()
+            # Warned of at once, and let in for some three seconds yet.
+            behind = TokenKeys(settings.auth.client_keys, [], lambda: time.time() - LEEWAY_S - 7)
+            self.known["<ending token>"] = behind.issue_client(ttl_s=10).reveal()
             self.known["<listener token>"] = keys.issue_client(scopes=["listen"]).reveal()
         if settings.auth.node_keys:
             self.known["<token of n1>"] = keys.issue_node("n1").reveal()

@@ -2,14 +2,16 @@
 
 Messages are given to a receiver in the read callback. What they mean, the first one to be said and
 coming back after a loss belong to who dials: the SDKs of nodes (`node/wire.py`) and of clients
-(`client/line.py`). A message that cannot be read is skipped, because a newer scheduler may send
-kinds that this one does not know.
+(`client/line.py`); both ask here for the token they show. A message that cannot be read is skipped,
+because a newer scheduler may send kinds that this one does not know.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -28,7 +30,6 @@ from lingua_scheduler.messages.codec import Codec, form_of
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
 
     from picows import WSUpgradeRequest, WSUpgradeResponse
 
@@ -37,6 +38,12 @@ UPGRADE_S: Final = 5.0
 GOODBYE_S: Final = 1.0
 MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 PROTOCOL_HEADER: Final = "Sec-WebSocket-Protocol"
+# How long a provider of tokens may take, and how soon it is asked again after it had none.
+TOKEN_S: Final = 10.0
+TOKEN_AGAIN_S: Final = 1.0
+
+# A token, or what gives one each time it is needed: at once, or when awaited.
+TokenSource = str | Callable[[], str | Awaitable[str]] | None
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -57,6 +64,27 @@ class Dialect(Generic[In]):
     writes: tuple[Codec[Any], Codec[Any]]
     # Subprotocols in the order of preference; without any, JSON as the older protocol.
     offered: tuple[str, ...]
+
+
+async def fresh_token(source: TokenSource) -> str | None:
+    """Return the token to show now; raises TimeoutError, or what a provider raises."""
+    if not callable(source):
+        return source
+    given = source()
+    if inspect.isawaitable(given):
+        async with asyncio.timeout(TOKEN_S):
+            given = await given
+    return given
+
+
+async def insist_on_token(source: TokenSource) -> str | None:
+    """Return a fresh token, however often its provider cannot reach whom it asks."""
+    while True:
+        try:
+            return await fresh_token(source)
+        except (OSError, TimeoutError) as error:
+            _logger.warning("no token now: %s", str(error) or type(error).__name__)
+            await asyncio.sleep(TOKEN_AGAIN_S)
 
 
 async def dial(

@@ -70,7 +70,7 @@ url = "rediss://scheduler:secret@store.example:6379/0"
 
 [[tenants]]
 id = "acme"
-pools = ["en-de"]
+labels = ["eu", "gpu-a"]
 ```
 """
 

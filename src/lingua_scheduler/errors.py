@@ -5,6 +5,7 @@
     ├── InvalidInput           something from outside cannot be used
     │   ├── InvalidIdentifier  ...an id that no key may carry
     │   ├── InvalidLanguage    ...a language code that is none
+    │   ├── InvalidLabel       ...a label of a node that is none
     │   ├── InvalidDemand      ...what a job asks of a node
     │   ├── InvalidNode        ...what a node says of itself
     │   └── InvalidMessage     ...a message that is none of the catalogue, or not in this phase
@@ -54,6 +55,14 @@ class InvalidLanguage(InvalidInput):
     def __init__(self, code: str) -> None:
         self.code = code
         super().__init__(f"not a language code: {code[:40]!r}")
+
+
+class InvalidLabel(InvalidInput):
+    """A label of a node that is none."""
+
+    def __init__(self, label: str, problem: str = "not a label (a letter or digit, then _ . -)"):
+        self.label = label
+        super().__init__(f"{problem}: {label[:64]!r}")
 
 
 class InvalidDemand(InvalidInput):

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 LOGGER_PREFIX = "lingua"
 LINES_PER_S_MAX = 20
+# Of jobs each line is another person's utterance: with `log.jobs = "all"` all of a busy instance.
+JOBS = "jobs"
+JOB_LINES_PER_S_MAX = 1000
 VALUE_CHARS_MAX = 200
 ERROR_FRAMES_MAX = 4
 
@@ -127,6 +130,11 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}{says}{' at ' if places else ''}{places}"
 
 
+def plain_words(message: str) -> str:
+    """Return what is safe of a stranger's message: its words, up to where they quote a value."""
+    return _trimmed(QUOTING.split(message, 1)[0].rstrip())
+
+
 class EventHandler(logging.Handler):
     """Writes records to a stream, at most so many per second of one name."""
 
@@ -151,7 +159,9 @@ class EventHandler(logging.Handler):
         """Write a record, or count it as left out; `logging` holds the handler's lock."""
         try:
             self._turn_second()
-            if self._admits(_name_of(record)):
+            of_jobs = record.__dict__.get("component") == JOBS
+            most = JOB_LINES_PER_S_MAX if of_jobs else LINES_PER_S_MAX
+            if self._admits(_name_of(record), most):
                 self._stream.write(self._form(record))
                 self._stream.flush()
         except (OSError, ValueError):
@@ -176,9 +186,9 @@ class EventHandler(logging.Handler):
             self._written.clear()
             self._tell_left_out()
 
-    def _admits(self, name: str) -> bool:
+    def _admits(self, name: str, most: int) -> bool:
         count = self._written.get(name, 0)
-        if count >= LINES_PER_S_MAX:
+        if count >= most:
             self._left_out[name] = self._left_out.get(name, 0) + 1
             return False
         self._written[name] = count + 1
@@ -224,7 +234,7 @@ def _foreign_parts(record: logging.LogRecord) -> Iterator[tuple[str, Value]]:
     yield "event", "log.foreign"
     yield "component", "python"
     yield "logger", record.name
-    yield "message", _trimmed(QUOTING.split(_message_of(record), 1)[0].rstrip())
+    yield "message", plain_words(_message_of(record))
     if record.exc_info and record.exc_info[1] is not None:
         yield "error", _trimmed(error_text(record.exc_info[1]))
 

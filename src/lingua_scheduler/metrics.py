@@ -336,17 +336,27 @@ class LiveMetrics:
         self.duplicate_job_blocked_total = add.counter(
             "duplicate_job_blocked_total", "Requests answered with the job they already had."
         )
-        self.queue_depth = add.gauge("queue_depth", "Jobs that wait for a node.")
+        self.queue_depth = add.gauge(
+            "queue_depth",
+            "Jobs that wait for a node, of the cells this instance speaks for: sum over instances.",
+        )
         self.queue_wait_seconds = add.histogram(
             "queue_wait_seconds", "How long jobs waited until a node was free."
         )
         self.reserve_attempt_total = add.counters(
-            "reserve_attempt_total", "Tries to take a slot for a job.",
+            "reserve_attempt_total",
+            "Tries to take a slot for a job; error: the store did not answer.",
             {"result": ("success", "fail", "error")},
+        )  # fmt: skip
+        self.pool_selected_total = add.counters(
+            "pool_selected_total",
+            "Choices among pools: hit, one of the narrowest that serve the job; fallback, a "
+            "broader one or another cell's; miss, none could take it.",
+            {"pool": (), "outcome": ("hit", "fallback", "miss")}, 256,
         )  # fmt: skip
         self.no_available_node_total = add.counters(
             "no_available_node_total", "Jobs no node could take at once, by the best reason.",
-            {"selector": (), "reason": ()},
+            {"selector": ("submit", "failover"), "reason": ()},
         )  # fmt: skip
         self.dispatch_latency_seconds = add.histogram(
             "dispatch_latency_seconds", "From the creation of a job to its push to a node."
@@ -355,10 +365,11 @@ class LiveMetrics:
             "accept_to_assign_seconds", "From an utterance's end to the push of its job."
         )
         self.failovers_total = add.counters(
-            "failovers_total", "Jobs moved to another node.", {"reason": ()}
+            "failovers_total", "Jobs taken from a node for another to do.", {"reason": ()}
         )
         self.redispatch_seconds = add.histogram(
-            "redispatch_seconds", "From the loss of a node to the push of its job to another."
+            "redispatch_seconds",
+            "From the loss of a node to the push of a job it had to another; 0 jobs, 0 samples.",
         )
         self.cancels_acknowledged_total = add.counter(
             "cancels_acknowledged_total", "Cancelled jobs that their node says it dropped."
@@ -370,8 +381,16 @@ class LiveMetrics:
     def _declare_nodes(self) -> None:
         add = self.registry
         statuses = ("registering", "ready", "degraded", "draining", "offline")
-        self.nodes = add.gauges("nodes", "Nodes by status.", {"status": statuses})
-        self.slots = add.gauges("slots", "Slots of ready nodes.", {"state": ("taken", "free")})
+        self.nodes = add.gauges(
+            "nodes",
+            "Nodes with a socket here by status, draining ones apart; offline: of the cells this "
+            "instance speaks for. Sum over instances.",
+            {"status": statuses},
+        )
+        self.slots = add.gauges(
+            "slots", "Slots of nodes here: taken, and free on nodes that take work now.",
+            {"state": ("taken", "free")},
+        )  # fmt: skip
         self.node_overload_reject_total = add.counters(
             "node_overload_reject_total", "Jobs a node handed back because it could not take them.",
             {"reason": ("full", "not_ready", "other")},

@@ -105,16 +105,17 @@ class Stream(Protocol):
         """Leave the source."""
 
 
-def read(source: bytes | Path | BinaryIO, limits: Limits | None = None) -> Recording:
+def read(source: bytes | str | Path | BinaryIO, limits: Limits | None = None) -> Recording:
     """Return the whole audio of a file."""
     with closing(open_recording(source, limits)) as stream:
         pieces = iter(lambda: stream.read_frames(BLOCK_FRAMES), b"")
         return Recording(b"".join(pieces), stream.sample_rate)
 
 
-def open_recording(source: bytes | Path | BinaryIO, limits: Limits | None = None) -> Stream:
+def open_recording(source: bytes | str | Path | BinaryIO, limits: Limits | None = None) -> Stream:
     """Begin to read a recording; a file is not taken into memory, anything else is."""
     limits = limits or Limits()
+    source = Path(source) if isinstance(source, str) else source
     if not isinstance(source, Path):
         return _open_bytes(source if isinstance(source, bytes) else _all_of(source, limits), limits)
     try:

@@ -3,8 +3,9 @@
 A token is a JWT signed with HS256 and nothing else. Keys are shared texts from the settings: the
 first signs, each verifies, so a key is replaced by adding the new one in front and removing the old
 one when its tokens have run out. Client and node tokens differ by key, audience and type, and one
-is never read as the other. There is no list of revoked tokens: a token ends when it expires or when
-its key is removed. The edge reads tokens, `lingua token` makes them.
+is never read as the other. A token ends when it expires, when its key is removed, or when its id or
+its subject is on the list of the revoked (`state/revocations.py`), which nothing here knows of. The
+edge reads tokens, `lingua token` makes them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ import jwt
 import msgspec
 from msgspec import Meta, Struct
 
-from lingua_scheduler.errors import ConfigError, InvalidIdentifier, InvalidInput, InvalidLanguage
+from lingua_scheduler.errors import (
+    ConfigError,
+    InvalidIdentifier,
+    InvalidInput,
+    InvalidLabel,
+    InvalidLanguage,
+)
+from lingua_scheduler.labels import checked_labels
 from lingua_scheduler.languages import language, understands
 from lingua_scheduler.secret import Secret
 
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 Reason = Literal[
+    "missing",
     "malformed",
     "bad_signature",
     "expired",
@@ -35,6 +44,7 @@ Reason = Literal[
     "wrong_node",
     "wrong_type",
     "unknown_key",
+    "revoked",
 ]
 REASONS: tuple[str, ...] = get_args(Reason)
 SCOPES = ("speak", "listen", "admin")
@@ -50,7 +60,11 @@ MAX_JOBS_MAX = 1024
 ALGORITHM = "HS256"
 KEY_BYTES_MIN = 32
 TOKEN_CHARS_MAX = 4096
+NAME_CHARS_MAX = 128
 LEEWAY_S = 5
+# How long a token is refused that was revoked: as long as it could live; and at most.
+REVOKED_S = TTL_S_MAX
+REVOKED_S_MAX = 366 * 24 * 3600
 # Three base64url parts; the last one is empty in an unsigned token, which is then refused as such.
 TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 
@@ -66,7 +80,8 @@ class InvalidToken(InvalidInput):
 
     def __init__(self, reason: Reason) -> None:
         self.reason: Reason = reason
-        super().__init__(f"token refused: {reason}")
+        is_missing = reason == "missing"
+        super().__init__("no token was given" if is_missing else f"token refused: {reason}")
 
 
 class ClientGrant(Struct, frozen=True, kw_only=True):
@@ -78,6 +93,14 @@ class ClientGrant(Struct, frozen=True, kw_only=True):
     rooms: bool
     scopes: frozenset[str]
     expires_at: float  # seconds since 1970, as in the token
+    issued_at: float = 0.0  # the same; 0: the token does not say
+    subject: str = ""  # whose it is, for revoking; empty: the token does not say
+    open_until: float = 0.0  # a socket that it opened may stay until then; 0: until it expires
+
+    @property
+    def holds_until(self) -> float:
+        """Return when a socket that it opened must end, in seconds since 1970."""
+        return max(self.expires_at, self.open_until)
 
     def allows(self, scope: str) -> bool:
         """Tell whether this scope was granted."""
@@ -96,6 +119,18 @@ class NodeGrant(Struct, frozen=True, kw_only=True):
     tenant: str  # empty: a node for everybody's jobs
     max_jobs: int | None  # None: as many as the node says
     expires_at: float  # seconds since 1970, as in the token
+    issued_at: float = 0.0  # the same; 0: the token does not say
+    labels: tuple[str, ...] | None = None  # None: whatever the node says
+
+    @property
+    def holds_until(self) -> float:
+        """Return when a socket that it opened must end, in seconds since 1970."""
+        return self.expires_at
+
+    @property
+    def subject(self) -> str:
+        """Return whose it is, for revoking: the node's."""
+        return self.node_id
 
     def check_node(self, node_id: str) -> None:
         """Raise `InvalidToken` if another node than the one it was made for shows it."""
@@ -115,7 +150,7 @@ class _Claims(Struct, kw_only=True, omit_defaults=True):
     exp: _Seconds
     iat: _Seconds = 0.0
     nbf: _Seconds = 0.0
-    jti: Annotated[str, Meta(min_length=1, max_length=128)]
+    jti: Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
     tenant: str = ""
 
 
@@ -125,11 +160,16 @@ class _ClientClaims(_Claims, kw_only=True, omit_defaults=True):
     languages: list[str] | None = None
     rooms: bool = False
     scopes: list[str] = []
+    # Any value: tokens that others make may have said it before it had a meaning here.
+    sub: Any = ""
+    # For tokens that only begin something: sockets may stay open for longer than they last.
+    open_until: _Seconds = 0.0
 
 
 class _NodeClaims(_Claims, kw_only=True, omit_defaults=True):
     sub: str
     max_jobs: Annotated[int, Meta(ge=1, le=MAX_JOBS_MAX)] | None = None
+    labels: list[str] | None = None
 
 
 _C = TypeVar("_C", bound=_Claims)
@@ -169,6 +209,7 @@ class TokenKeys:
         self,
         *,
         tenant: str = "",
+        subject: str = "",
         languages: Iterable[str] | None = None,
         rooms: bool = True,
         scopes: Iterable[str] = DEFAULT_SCOPES,
@@ -184,6 +225,21 @@ class TokenKeys:
             languages=None if languages is None else [language(code) for code in languages],
             rooms=rooms,
             scopes=granted,
+            sub=named("subject", subject) if subject else "",
+        )
+        return _sign("auth.client_keys", self._clients, claims)
+
+    def issue_secret(self, maker: ClientGrant, ttl_s: float) -> Secret:
+        """Return a token that lets somebody begin to speak with no more rights than its maker's.
+
+        What has begun may last as long as the maker's token.
+        """
+        claims = _ClientClaims(
+            **self._head(CLIENT_AUDIENCE, maker.tenant, ttl_s),
+            languages=None if maker.languages is None else list(maker.languages),
+            scopes=["speak"],
+            sub=maker.subject,
+            open_until=maker.holds_until,
         )
         return _sign("auth.client_keys", self._clients, claims)
 
@@ -193,6 +249,7 @@ class TokenKeys:
         *,
         tenant: str = "",
         max_jobs: int | None = None,
+        labels: Iterable[str] | None = None,
         ttl_s: float = NODE_TTL_S,
     ) -> Secret:
         """Return a new token for one node."""
@@ -202,6 +259,7 @@ class TokenKeys:
             **self._head(NODE_AUDIENCE, tenant, ttl_s),
             sub=_identifier("node id", node_id),
             max_jobs=max_jobs,
+            labels=None if labels is None else list(checked_labels(labels)),
         )
         return _sign("auth.node_keys", self._nodes, claims)
 
@@ -215,6 +273,9 @@ class TokenKeys:
             rooms=claims.rooms,
             scopes=frozenset(claims.scopes),
             expires_at=claims.exp,
+            issued_at=claims.iat,
+            subject=claims.sub if is_name(claims.sub) else "",
+            open_until=claims.open_until,
         )
 
     def read_node(self, token: str, node_id: str | None) -> NodeGrant:
@@ -230,6 +291,8 @@ class TokenKeys:
             tenant=_tenant(claims),
             max_jobs=claims.max_jobs,
             expires_at=claims.exp,
+            issued_at=claims.iat,
+            labels=_labels(claims),
         )
         if node_id is not None:
             grant.check_node(node_id)
@@ -359,6 +422,37 @@ def _identifier(kind: str, value: str) -> str:
     if not IDENTIFIER.fullmatch(value):
         raise InvalidIdentifier(kind, value)
     return value
+
+
+def is_name(value: Any) -> bool:
+    """Tell whether something can name a token or a subject in the list of the revoked."""
+    return isinstance(value, str) and 1 <= len(value) <= NAME_CHARS_MAX and value.isprintable()
+
+
+def named(kind: str, value: str) -> str:
+    """Return the name of a token or a subject as it is given, or raise if it is none."""
+    if not is_name(value):
+        raise InvalidInput(f"{kind} must be 1 to {NAME_CHARS_MAX} printable characters")
+    return value
+
+
+def until_of(until_s: float | None, now_s: float) -> int:
+    """Return until when a token is refused, in ms since 1970; None: as long as any can live."""
+    if until_s is None:
+        return int((now_s + REVOKED_S + LEEWAY_S) * 1000)
+    if not 0 < until_s - now_s <= REVOKED_S_MAX:
+        days = REVOKED_S_MAX // 86400
+        raise InvalidInput(f"a token is revoked until a time within the next {days} days")
+    return int(until_s * 1000)
+
+
+def _labels(claims: _NodeClaims) -> tuple[str, ...] | None:
+    if claims.labels is None:
+        return None
+    try:
+        return checked_labels(claims.labels)
+    except InvalidLabel:
+        raise InvalidToken("malformed") from None
 
 
 def _languages(claims: _ClientClaims) -> tuple[str, ...] | None:

@@ -191,7 +191,7 @@ def test_the_frames_sound_like_speech_with_dips() -> None:
     heard = [detector.is_voice(frame) for frame in frames * 4]
     assert 0.6 < sum(heard) / len(heard) < 0.95
     longest_silence = max(len(run) for run in "".join("sv"[voice] for voice in heard).split("v"))
-    assert longest_silence < 8, "800 ms of silence would end an utterance"
+    assert longest_silence < 4, "400 ms of silence would end an utterance"
 
 
 def test_usage_grows_with_work_and_a_dead_process_has_none() -> None:

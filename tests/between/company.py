@@ -30,7 +30,9 @@ def play(server: Server, scenario: Scenario) -> None:
 
     async def whole() -> None:
         before = asyncio.all_tasks()
-        connection = await SingleConnection.open(server.address, LinkOptions())
+        connection = await SingleConnection.open(
+            server.address, LinkOptions(call_timeout_ms=10_000)
+        )
         try:
             await connection.every_master("FLUSHALL")
             await scenario(connection)

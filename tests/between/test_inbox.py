@@ -293,7 +293,9 @@ async def reach_left_although_missing(connection: Connection) -> None:
 
 def test_a_store_that_was_restarted_empty_is_read_again(tmp_path: Path) -> None:
     async def scenario() -> None:
-        connection = await SingleConnection.open(server.address, LinkOptions())
+        connection = await SingleConnection.open(
+            server.address, LinkOptions(call_timeout_ms=10_000)
+        )
         notes = Notes()
         async with reading(inbox_of(connection, "b", notes)):
             await send(connection, "b", range(1))

@@ -16,11 +16,13 @@ from lingua_scheduler.between.letters import (
     Letter,
     Outcomes,
     Partial,
+    Place,
     Progress,
     Push,
     Relay,
     Resend,
     RoomChanged,
+    Said,
     Span,
     Stop,
     Taken,
@@ -29,9 +31,11 @@ from lingua_scheduler.between.letters import (
     seal,
     unseal,
 )
+from lingua_scheduler.state.records import read_entry
 
 pytestmark = pytest.mark.unit
 
+SAID = Said("a|5|7", "completed 3 en j 1 -", "c1", (Place("s", "17", 4), Place("t", "9", 1)))
 LETTERS: list[Letter] = [
     Push("j", 2, "n", "c3"),
     Push("j", 2, "n", "c3", context_reset=True, ends_at_ms=9, body=b"b", audio=b"\x00\xff"),
@@ -46,6 +50,7 @@ LETTERS: list[Letter] = [
     Taken("s", 4),
     RoomChanged("ABC123"),
     Relay("s", b"\x81raw"),
+    SAID,
 ]
 
 
@@ -69,6 +74,11 @@ def test_a_letter_is_read_as_it_was_written(letter: Letter) -> None:
     assert (envelope.id, envelope.sender, envelope.sent_at_ms) == ("5-1", "a", 1_700_000_000_123)
 
 
+def test_what_listeners_have_in_their_outboxes_is_told_as_it_is_there() -> None:
+    entry = read_entry(0, b"heard 3 en j 1 -\ncompleted a|5|7")
+    assert SAID.outcome() == entry
+
+
 def test_every_letter_has_a_kind_and_was_tried_above() -> None:
     assert set(get_args(Letter)) == set(BY_KIND.values()) == {type(each) for each in LETTERS}
     assert {KIND_OF[kind] for kind in BY_KIND.values()} == set(BY_KIND)
@@ -82,7 +92,7 @@ def test_the_entry_is_what_other_releases_read() -> None:
     )  # fmt: skip
     assert set(BY_KIND) == {
         "push", "stop", "resend", "outcomes", "progress", "partial", "trouble", "taken",
-        "room_changed", "relay",
+        "room_changed", "relay", "said",
     }  # fmt: skip
 
 
@@ -95,6 +105,7 @@ def test_the_entry_is_what_other_releases_read() -> None:
         (Trouble("s", "", "CODE", "m"), "s", None),
         (Outcomes("s", "1", 5), "s", None),
         (RoomChanged("ABC"), "ABC", None),
+        (SAID, "j", None),
     ],
 )
 def test_an_envelope_says_what_the_letter_is_about(

@@ -31,7 +31,9 @@ SCENARIOS = [
 
 def play(cluster: Cluster, scenario: Scenario) -> None:
     async def whole() -> None:
-        connection = await ClusterConnection.open(cluster.addresses, LinkOptions())
+        connection = await ClusterConnection.open(
+            cluster.addresses, LinkOptions(call_timeout_ms=10_000)
+        )
         try:
             await scenario(connection)
         finally:

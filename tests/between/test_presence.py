@@ -196,7 +196,9 @@ async def an_orderly_end_of_all_leaves_no_key(connection: Connection) -> None:
 
 def test_a_beat_that_fails_makes_everybody_else_get_time_again(tmp_path: Path) -> None:
     async def scenario(server: Server) -> None:
-        connection = await SingleConnection.open(server.address, LinkOptions())
+        connection = await SingleConnection.open(
+            server.address, LinkOptions(call_timeout_ms=10_000)
+        )
         a, b = presence_of(connection, "a", 1000), presence_of(connection, "b", 1000)
         await b.beat()
         await beat_for(a, 900)

@@ -62,6 +62,7 @@ class Ward:
         # Ended and waiting for the one before it; ended and told.
         await self.speaker.settle(await self.speaker.placed(1))
         await self.speaker.settle(await self.speaker.placed(0, "de"))
+        await self._talk()
         await self.speaker.placed(2)
         self.waiting = self.speaker.job(3)
         spec = self.speaker.spec(3, audio=True)
@@ -71,6 +72,28 @@ class Ward:
         closed = await d.speaker(self.here, "closed")
         await d.dispatcher.close_session(self.here, closed.session, "bye")
         d.speakers.remove(closed)
+
+    async def _talk(self) -> None:
+        """Have somebody say something: one listener has it, it is on its way to another cell."""
+        host = await self.deployment.speaker(self.here, "host")
+        self.deployment.speakers.remove(host)
+        for cell, name in ((self.here, "guest"), (self.there, "far-away")):
+            await self.store.session_open(cell, name, "i1", lease_ms=3_600_000)
+        placed = await host.placed(0, audience="c0/guest c1/far-away", readers="c0/guest")
+        await self.store.job_settle(
+            self.here,
+            placed.job,
+            1,
+            placed.node,
+            kind="completed",
+            payload=(b"sound", b"text"),
+        )
+        assert await self.ask(self.here, "LLEN", "relay:host") == 2
+
+    async def heard_id(self, number: int = 1) -> str:
+        """Return what the host's n-th outcome is kept under."""
+        epoch = await self.ask(self.here, "HGET", "session:host", "epoch")
+        return f"host|{epoch.decode()}|{number}"
 
     async def beat(self, instance: str) -> None:
         await InboxStream(self.connection, self.prefix, instance).create()
@@ -260,6 +283,11 @@ async def an_outbox_of_no_session(w: Ward) -> Found:
     return {"outbox_kept": ["ghost"]}
 
 
+async def an_outcome_that_nobody_would_bring(w: Ward) -> Found:
+    assert await w.ask(w.here, "ZREM", "due", "x|host")
+    return {"relay_without_timer": ["host"]}
+
+
 async def a_room_without_a_timer(w: Ward) -> Found:
     await w.ask(w.there, "HSET", "room:ABC123", "tenant", "", "spoke_at", await w.now_ms())
     return {"room_without_timer": ["ABC123"]}
@@ -311,7 +339,7 @@ async def timers_of_nothing(w: Ward) -> Found:
     ended = w.speaker.job(0, "de")
     timers = [
         f"j|{GHOST}", f"j|{ended}", "s|ghost", "s|closed", "g|ghost|es", "n|ghost", "m|ghost",
-        f"l|{w.node}|{GHOST}|1|c1", "room|GHOST1", f"r|c9|ghost|{GHOST}|1",
+        f"l|{w.node}|{GHOST}|1|c1", "room|GHOST1", "x|ghost", f"r|c9|ghost|{GHOST}|1",
     ]  # fmt: skip
     for timer in timers:
         await w.ask(w.here, "ZADD", "due", await w.now_ms() + 60_000, timer)
@@ -406,6 +434,13 @@ async def keys_that_should_end_by_themselves(w: Ward) -> Found:
     return {"key_without_ttl": sorted(names)}
 
 
+async def what_others_heard_and_that_stays(w: Ward) -> Found:
+    names = [f"heard:{await w.heard_id()}", f"heard:{await w.heard_id(2)}", "said:host"]
+    for name in names:
+        assert await w.ask(w.here, "PERSIST", name)
+    return {"key_without_ttl": sorted(w.here.base + name for name in names)}
+
+
 CASES = [
     *(
         Case(damage)
@@ -433,6 +468,7 @@ CASES = [
             a_closed_session_that_stays,
             a_session_that_was_never_opened,
             an_outbox_of_no_session,
+            an_outcome_that_nobody_would_bring,
             a_room_without_a_timer,
             a_node_of_an_instance_that_is_not_known,
             a_node_without_a_timer,
@@ -448,6 +484,7 @@ CASES = [
             a_record_of_an_instance_that_is_not_listed,
             dead_letters_that_are_not_listed,
             keys_that_should_end_by_themselves,
+            what_others_heard_and_that_stays,
         )
     ),
     *(

@@ -10,8 +10,10 @@ from lingua_scheduler.between.letters import (
     Letter,
     Outcomes,
     Partial,
+    Place,
     Push,
     Relay,
+    Said,
     Span,
     Trouble,
 )
@@ -44,6 +46,10 @@ def test_ids_and_numbers_are_shown_and_of_the_rest_the_size() -> None:
     assert shown_body(msgspec.msgpack.encode(outcomes)) == {
         "session": "s", "epoch": "17", "seq": 4, "spans": "1 parts",
     }  # fmt: skip
+    said = Said("a|5|7", "completed 3 en j 1 -", "c1", (Place("s", "17", 4),))
+    assert shown_body(msgspec.msgpack.encode(said)) == {
+        "id": "a|5|7", "line": "completed 3 en j 1 -", "cell": "c1", "places": "1 parts",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("body", [b"", b"\xc1", b"\x91" * 5000, msgspec.msgpack.encode([1])])
@@ -61,4 +67,6 @@ def test_a_part_that_pretends_to_be_an_id_is_a_size() -> None:
 def test_every_part_that_is_shown_is_one_of_a_letter() -> None:
     parts = {name for kind in BY_KIND.values() for name in kind.__struct_fields__}
     assert parts >= PLAIN
-    assert parts - PLAIN == {"body", "audio", "spans", "text", "message", "details"}
+    assert parts - PLAIN == {
+        "body", "audio", "spans", "text", "message", "details", "places",
+    }  # fmt: skip

@@ -23,6 +23,6 @@ def test_the_keys_of_these_tests_are_on_several_masters(replicated_cluster: Clus
         assert len(owners) == 2
         seen = await overview(w.connection, w.settings)
         assert [cell.nodes for cell in seen.cells] == [1, 1]
-        assert [(view.sessions, view.nodes) for view in seen.instances] == [(1, 2)]
+        assert [(view.sessions, view.nodes) for view in seen.instances] == [(4, 2)]
 
     play(replicated_cluster.addresses, scenario)

@@ -36,7 +36,7 @@ def test_a_deployment_at_work_is_counted(addresses: list[Address]) -> None:
         one = instances["i1"]
         assert (one.state, one.host, one.pid, one.version, one.url) == ("alive", "h", 1, "v", "u")
         assert (one.sessions, one.nodes, one.inbox, one.pending, one.dead_letters) == (
-            1,
+            4,
             2,
             0,
             0,
@@ -50,7 +50,7 @@ def test_a_deployment_at_work_is_counted(addresses: list[Address]) -> None:
         assert seen.sentence == "not well: 1 job waiting for a node"
         await w.deployment.dispatcher.cancel(w.here, w.waiting, "unwanted")
         seen, _ = await look(w)
-        assert (seen.well, seen.sentence) == (True, "all is well: 1 instance, 2 nodes, 1 session")
+        assert (seen.well, seen.sentence) == (True, "all is well: 1 instance, 2 nodes, 4 sessions")
 
     play(addresses, scenario)
 
@@ -111,12 +111,12 @@ def test_sessions_are_counted_page_by_page_up_to_a_bound(
         for number in range(1200):
             await w.store.session_open(w.there, f"many-{number}", f"i{number % 3}")
         seen, instances = await look(w)
-        assert (instances["i1"].sessions, seen.sessions_of_nobody) == (1 + 400, 800)
+        assert (instances["i1"].sessions, seen.sessions_of_nobody) == (4 + 400, 800)
         assert not seen.is_cut
         monkeypatch.setattr(module, "TIMERS_MAX", 600)
         seen, instances = await look(w)
         assert seen.is_cut
-        assert instances["i1"].sessions < 401
+        assert instances["i1"].sessions < 404
 
     play(addresses, scenario)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -12,22 +13,29 @@ import msgspec
 import pytest
 
 from lingua_scheduler.bench.chaos import scenarios
-from lingua_scheduler.bench.chaos.cast import summed
-from lingua_scheduler.bench.chaos.checker import Findings
+from lingua_scheduler.bench.chaos.cast import UTTERANCES, ended, labelled, summed
+from lingua_scheduler.bench.chaos.findings import ROOM_DANGERS, Findings
 from lingua_scheduler.bench.chaos.nemesis import FAULTS, TOXICS
 from lingua_scheduler.bench.chaos.process import HarnessFailed, Process, free_port, until
 from lingua_scheduler.bench.chaos.report import HopCost, Run
-from lingua_scheduler.bench.chaos.run import faults_of
-from lingua_scheduler.bench.chaos.scenarios import SIZES, Scenario, Size, scenario
+from lingua_scheduler.bench.chaos.run import compared, faults_of
+from lingua_scheduler.bench.chaos.scenarios import SIZES, Scenario, Size, is_counted, scenario
 from lingua_scheduler.bench.chaos.worker import urls_of
-from lingua_scheduler.cli.bench import chaos_json_lines, chaos_page, run_chaos, runs
+from lingua_scheduler.cli.bench import (
+    changed_scenario,
+    chaos_json_lines,
+    chaos_page,
+    run_chaos,
+    runs,
+)
 from lingua_scheduler.cli.main import build_parser
 
 pytestmark = pytest.mark.unit
 
 LAST = [
     "utterances", "kills", "lost", "duplicates", "inversions", "stale_rejected", "adopted",
-    "leases_left", "affected_p99_s",
+    "leases_left", "affected_p99_s", "heard_wrong", "listeners_lost", "rooms",
+    "untranslated_share",
 ]  # fmt: skip
 GOOD = Run(scenario("rolling", "ci"), Findings(utterances=9, resumes=1, hits=1, wall_s=4.0))
 VOID = Run(scenario("freeze", "ci"), Findings(utterances=9, resumes=1, hits=1))
@@ -58,12 +66,19 @@ def test_the_full_sizes_are_those_of_the_proof() -> None:
     assert full["reconnect"].moves * full["reconnect"].sessions == 1000
     assert full["rolling"].faults == {"term_instance": 3}
     assert full["rolling"].rules.missing_percent_max == 0
+    rooms = full["rooms"]
+    assert (rooms.instances, rooms.rooms, rooms.room_size, rooms.utterances) == (3, 12, 8, 10_000)
+    kills = {name: count for name, count in rooms.faults.items() if "instance" in name}
+    assert sum(kills.values()) == rooms.faults["kill_in_delivery"] == 50
+    assert rooms.faults["kill_node"] > 0 < rooms.faults["kill_store"]
+    assert rooms.rules.needs >= ROOM_DANGERS.keys()
 
 
 def test_a_small_size_is_held_to_the_same_but_for_time() -> None:
     for name, full in scenarios.FULL.items():
         small = scenario(name, "ci").rules
-        assert small.needs == full.rules.needs
+        assert small.needs == full.rules.needs - {"delivery_kill"}
+        assert scenario(name, "quick").rules.needs == full.rules.needs
         assert small.missing_percent_max == full.rules.missing_percent_max
         assert small.store_forgets == full.rules.store_forgets
 
@@ -95,9 +110,11 @@ def test_only_refuses_what_there_is_not(text: str) -> None:
 
 
 def test_the_command_has_its_options() -> None:
-    words = ["bench", "chaos", "--quick", "--json", "--seed", "5"]
-    args = build_parser(("bench",)).parse_args(words)
+    words = ["bench", "chaos", "--quick", "--json", "--seed", "5", "--cells", "3"]
+    args = build_parser(("bench",)).parse_args([*words, "--planted", "passed_early"])
     assert (args.run, args.quick, args.json, args.seed) == (run_chaos, True, True, 5)
+    changed = changed_scenario(args, scenario("rooms", "ci"))
+    assert (changed.cells, changed.planted, changed.is_cluster) == (3, "passed_early", False)
 
 
 def test_json_ends_with_exactly_the_numbers_to_quote() -> None:
@@ -126,6 +143,18 @@ def test_nodes_are_spread_over_the_instances_and_know_all_of_them() -> None:
 def test_metrics_are_summed_over_their_labels() -> None:
     page = '# HELP x\nx_total{a="1"} 2\nx_total{a="2"} 3\ny 7.0\n'
     assert summed(page) == {"x_total": 5, "y": 7}
+    assert labelled(page) == {'x_total{a="1"}': 2, 'x_total{a="2"}': 3}
+
+
+def test_metrics_are_compared_where_nothing_that_counts_was_lost() -> None:
+    assert [name for name in scenarios.FULL if is_counted(scenarios.FULL[name])] == ["nodes", "hop"]
+    findings = Findings(utterances=3, outcomes=5)
+    findings.missing["expired"] = 2
+    counts = Counter({UTTERANCES: 3, ended("completed"): 3, ended("expired"): 1})
+    found = compared(counts, findings)
+    assert found["utterances"] == (3, 3)
+    assert found["jobs completed"] == (3, 3)
+    assert found["jobs expired"] == (1, 2)
 
 
 def test_a_process_is_ended_even_while_it_is_stopped_and_can_be_started_again(

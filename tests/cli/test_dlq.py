@@ -47,7 +47,9 @@ def shared_store(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def on(server: Server, step: Callable[[Connection], Awaitable[None]]) -> None:
     async def whole() -> None:
         assert server.tcp_address is not None
-        connection = await SingleConnection.open(server.tcp_address, LinkOptions())
+        connection = await SingleConnection.open(
+            server.tcp_address, LinkOptions(call_timeout_ms=10_000)
+        )
         try:
             await step(connection)
         finally:

@@ -29,7 +29,10 @@ def server_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def shared_store(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run against an empty store, where nothing else changes the settings."""
+    """Run against an empty store, where nothing else changes the settings.
+
+    Whoever looks at a cell sets its clock going, which is a key.
+    """
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith(("LINGUA_", "XDG_"))]:
         monkeypatch.delenv(name)
@@ -48,7 +51,7 @@ def spoil(server: Server) -> None:
 
 def test_an_empty_store_is_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
-    assert capsys.readouterr() == ("nothing is wrong (0 keys, 0 instances alive)\n", "")
+    assert capsys.readouterr() == ("nothing is wrong (1 key, 0 instances alive)\n", "")
 
 
 def test_findings_are_told_and_nothing_is_changed(
@@ -59,7 +62,7 @@ def test_findings_are_told_and_nothing_is_changed(
         assert main(["doctor"]) == 1
         lines = capsys.readouterr().out.splitlines()
         assert " ".join(lines[:2]) == (
-            "14 findings (3 keys, 0 instances alive); nothing was changed, --repair does what is "
+            "14 findings (4 keys, 0 instances alive); nothing was changed, --repair does what is "
             "said below"
         )
         at = lines.index("audio_without_job: audio is kept for a job that is over")
@@ -79,10 +82,11 @@ def test_what_is_repaired_and_what_is_left_is_told(
     spoil(server)
     assert main(["doctor", "--repair"]) == 1
     text = capsys.readouterr().out
-    assert text.startswith("14 findings (3 keys, 0 instances alive); 13 repaired, 1 left\n")
+    assert text.startswith("14 findings (4 keys, 0 instances alive); 13 repaired, 1 left\n")
     assert "      repaired: drop the timer\n" in text
     assert "      left: for a person to judge\n" in text
-    assert server.ask("KEYS", "*") == [f"{BASE}nonsense".encode()]
+    left = {f"{BASE}clock".encode(), f"{BASE}nonsense".encode()}
+    assert set(server.ask("KEYS", "*")) == left
     server.ask("DEL", f"{BASE}nonsense")
     assert main(["doctor", "--repair"]) == 0
 
@@ -90,14 +94,14 @@ def test_what_is_repaired_and_what_is_left_is_told(
 def test_all_repaired_is_exit_code_0(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     server.ask("HSET", f"{BASE}audio:ghost|1", "audio", "x", "job-1", "")
     assert main(["doctor", "--repair"]) == 0
-    assert "1 finding (1 key, 0 instances alive); 1 repaired, 0 left\n" in capsys.readouterr().out
+    assert "1 finding (2 keys, 0 instances alive); 1 repaired, 0 left\n" in capsys.readouterr().out
 
 
 def test_programs_get_json(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     spoil(server)
     assert main(["doctor", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
-    assert (len(answer["findings"]), answer["repairs"], answer["keys"]) == (14, False, 3)
+    assert (len(answer["findings"]), answer["repairs"], answer["keys"]) == (14, False, 4)
     audio = next(f for f in answer["findings"] if f["kind"] == "audio_without_job")
     assert audio == {
         "kind": "audio_without_job", "where": "c0", "name": "ghost|1",
@@ -147,4 +151,4 @@ def test_it_runs_as_a_command(server: Server) -> None:
         [sys.executable, "-m", "lingua_scheduler", "doctor"],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "nothing is wrong (0 keys, 0 instances alive)\n")
+    assert (done.returncode, done.stdout) == (0, "nothing is wrong (1 key, 0 instances alive)\n")

@@ -77,7 +77,9 @@ def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with start_server(tmp_path_factory.mktemp("explain"), port=free_port()) as server:
 
         async def fill() -> None:
-            connection = await SingleConnection.open(server.address, LinkOptions())
+            connection = await SingleConnection.open(
+                server.address, LinkOptions(call_timeout_ms=10_000)
+            )
             await register(connection, Cells("one", 1))
             await register(connection, Cells("four", 4))
             await connection.close()
@@ -155,14 +157,16 @@ def test_a_preferred_node_that_does_not_exist_is_named(
     assert "the preferred node atlantis is not known\n" in capsys.readouterr().out
 
 
-def test_a_tenant_is_bound_to_its_pools(
-    deployment: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["labels", "pools"])
+def test_a_tenant_is_bound_to_its_labels(
+    name: str, deployment: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LINGUA_TENANTS", '[{"id": "pinned", "pools": ["another"]}]')
+    monkeypatch.setenv("LINGUA_TENANTS", f'[{{"id": "pinned", "{name}": ["eu", "another"]}}]')
     assert main(["explain", *EN_ES, "--tenant", "pinned"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("en>es with asr, nmt, tts for pinned\n")
-    assert results(shown)["madrid"] == "not_in_pinned_pool"
+    head = "en>es with asr, nmt, tts for pinned, only on nodes with another, eu\n"
+    assert shown.startswith(head)
+    assert results(shown)["madrid"] == "not_in_pinned_pool: lacks another, eu"
 
 
 def test_several_cells_each_have_their_verdict(
@@ -190,7 +194,9 @@ def test_json_says_the_same_to_programs(
     nodes = {node.pop("node"): node for node in cell["nodes"]}
     pool = nodes["madrid"].pop("pool")
     assert len(pool) == 12
-    assert nodes["madrid"] == {"taken": 1, "slots": 4, "removed_by": "", "chosen": True}
+    assert nodes["madrid"] == {
+        "taken": 1, "slots": 4, "removed_by": "", "chosen": True, "labels": [], "lacks": [],
+    }  # fmt: skip
     assert nodes["acme"]["removed_by"] == "not_in_public_pool"
     assert set(nodes) == set(FLEET)
 

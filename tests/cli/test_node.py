@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from cli import node_command
 from cli.node_command import ended, parsed
 from lingua_scheduler.cli import node as command
 from lingua_scheduler.errors import ConfigError
-from lingua_scheduler.messages.from_node import JobAck, JobResult, NodeDrain
+from lingua_scheduler.messages.from_node import JobAck, JobResult, NodeDrain, NodeRegister
 from lingua_scheduler.messages.to_node import NodeErrorMessage
 from lingua_scheduler.node.sdk import DEFAULT_URL
 from node.scripted import Connection, ScriptedScheduler, ignored, job, run, scripted_scheduler
@@ -58,6 +59,8 @@ def test_pairs_may_be_written_with_an_arrow_or_a_colon() -> None:
     "words",
     [
         ["--pairs", "en>es", "--any"],
+        ["--pairs", "what"],
+        ["--pairs", "english>spanish"],
         ["--max-jobs", "0"],
         ["--count", "0"],
         ["--count", "many"],
@@ -77,7 +80,7 @@ def test_wrong_usage_is_refused(words: list[str], capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     "words",
     [
-        ["--pairs", "what"],
+        ["--label", "no label"],
         ["--old-protocol", "--token", "t"],
         ["--url", "http://127.0.0.1"],
         ["--url", "ws://127.0.0.1", "--url", "127.0.0.1"],
@@ -224,6 +227,24 @@ def test_a_refused_node_says_why_and_fails() -> None:
         assert (code, err) == (1, "")
         assert "n1: refused for good: UNAUTHORIZED: a token is needed" in out
         assert scheduler.all[0].offered == ["lingua.v1.json"]
+
+    run(scenario())
+
+
+def test_labels_are_declared_and_a_token_file_is_read_for_every_connection(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        (tmp_path / "token").write_text("first\n")
+        words = ("--label", "gpu-a", "--label", "eu", "--token-file", str(tmp_path / "token"))
+        async with scripted_scheduler() as scheduler, started(scheduler, *words):
+            connection = await scheduler.connection()
+            said = await connection.expect(NodeRegister)
+            assert (said.labels, said.token) == (("eu", "gpu-a"), "first")
+            (tmp_path / "token").write_text("second\n")
+            connection.cut()
+            again = await (await scheduler.connection()).expect(NodeRegister)
+            assert (again.labels, again.token) == (("eu", "gpu-a"), "second")
 
     run(scenario())
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,35 @@ def test_nodes_are_a_table_for_people() -> None:
         assert " ".join(madrid[3:-4]) == "en, zh to en, es, ja, zh asr nmt tts"
         assert madrid[-3:] == ["linux", "7.1", stage.server.instance.id]
         assert madrid[-4].endswith("s")
-        assert tokyo[:3] == ["tokyo", "draining", "0/4"]
+        assert tokyo[:3] == ["tokyo", "drained", "0/4"]
+
+    play(scenario)
+
+
+def test_an_overloaded_node_is_shown_with_the_number_that_made_it_so() -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.node("madrid")
+        usage = {"cpu_percent": 97.2, "mem_percent": 40.0, "running_jobs": 0}
+        await node.beat(resource_usage=usage)
+        async with asyncio.timeout(BOUND_S):
+            while "overloaded" not in (text := await printed(stage, "nodes")):
+                pass
+        assert "overloaded: cpu 97 % > 85 %" in text
+
+    play(scenario, nodes__resource_percent_max=85)
+
+
+def test_many_languages_are_counted_for_people_and_listed_for_programs() -> None:
+    many = [f"e{chr(97 + n)}" for n in range(15)]
+
+    async def scenario(stage: Stage) -> None:
+        pairs = [{"src": "en", "tgt": code} for code in many]
+        await stage.node("n1", language_capabilities={"supported_language_pairs": pairs})
+        assert "en to ea, en to eb, en to ec, en to ed and 11 more" in await printed(stage, "nodes")
+        text = await printed(stage, "nodes", "--json")
+        [node] = json.loads(text)["nodes"]
+        assert node["languages"]["pairs"] == [f"en>{code}" for code in many]
+        assert " more" not in text
 
     play(scenario)
 
@@ -113,6 +142,46 @@ def test_sessions_and_jobs_are_tables_for_people() -> None:
         [job] = rows(text)
         assert job[1:7] == [client.id[:10], "0", "en", "pending", "0", "-"]
         assert all(cell.endswith("s") for cell in job[7:])
+
+    play(scenario)
+
+
+def test_an_operator_is_shown_what_became_of_an_utterance() -> None:
+    async def scenario(stage: Stage) -> None:
+        first = await stage.node("first")
+        client = await stage.client("zh", "en", trace_id="trace-1")
+        await client.utter(0)
+        job = await first.job()
+        text = await printed(stage, "jobs", "show", job["job_id"])
+        assert "  state    assigned on first\n" in text
+        assert "  due      20" in text
+        second = await stage.node("second")
+        await first.fail(job, "NMT_TIMEOUT", "very private words")
+        await second.answer(await second.job(), "very private words")
+        await client.result(0)
+        for way in (job["job_id"], f"{client.id}:0", "trace-1"):
+            text = await printed(stage, "jobs", "show", way)
+            head, *lines = text.splitlines()
+            assert head == f"{job['job_id']}: utterance 0 of {client.id} into en"
+            words = [line.split() for line in lines]
+            assert words[0] == ["trace", "trace-1"]
+            assert words[1] == ["state", "completed"]
+            assert [one[0] for one in words[2:]] == ["came", "try", "try", "ended", "time"]
+            assert words[3][4] == "first,"
+            assert (words[3][-1], words[4][-1]) == ("NMT_TIMEOUT", "completed")
+            assert "private" not in text
+        found = json.loads(await printed(stage, "jobs", "show", f"{client.id}:0", "--json"))
+        assert [one["id"] for one in found["jobs"]] == [job["job_id"]]
+
+    play(scenario)
+
+
+def test_of_what_is_not_known_it_says_where_to_look() -> None:
+    async def scenario(stage: Stage) -> None:
+        done = await lingua("jobs", "show", "s-gone:7", "--url", stage.server.url)
+        assert done.returncode == 1
+        assert done.stdout.startswith("nothing is known of s-gone:7 on ")
+        assert "--url" in done.stdout
 
     play(scenario)
 
@@ -142,7 +211,8 @@ def test_an_operator_drains_resumes_and_pairs_a_node() -> None:
         await client.utter(0)
         await node.job()
         assert await printed(stage, "nodes", "drain", "n1") == (
-            "n1 drains: no new work, 1 job to finish\n"
+            "n1 drains: no new work, 1 job to finish; "
+            "it stays so over restarts until `lingua nodes resume n1`\n"
         )
         # Options may also come before the act.
         done = await lingua("nodes", "--url", stage.server.url, "resume", "n1")
@@ -192,22 +262,32 @@ def test_a_token_is_asked_for_and_used() -> None:
         url = ["--url", stage.server.url]
         done = await lingua("nodes", *url)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.endswith(
-            "(UNAUTHORIZED); give a token of scope `admin` with --token or $LINGUA_TOKEN\n"
+        make = "`lingua token create --client --scopes admin`"
+        assert done.stderr == (
+            f"lingua: the scheduler refused: no token was given; make one with {make} and send it "
+            "as `Authorization: Bearer TOKEN` (UNAUTHORIZED); give it with --token or "
+            "$LINGUA_TOKEN\n"
+        )
+        old = TokenKeys([Secret(KEY)], [], lambda: time.time() - 7200).issue_client()
+        done = await lingua("nodes", *url, "--token", old.reveal())
+        assert done.stderr.startswith(
+            f"lingua: the scheduler refused: token refused: expired; make a new one with {make}"
         )
         token = KEYS.issue_client(scopes=("admin",)).reveal()
         assert (await lingua("nodes", *url, "--token", token)).returncode == 0
         assert (await lingua("nodes", *url, LINGUA_TOKEN=token)).returncode == 0
         speaker = KEYS.issue_client().reveal()
         done = await lingua("nodes", *url, "--token", speaker)
-        assert "the token lacks the scope `admin` (FORBIDDEN)" in done.stderr
+        assert f"lacks the scope `admin`; make one with {make} (FORBIDDEN)" in done.stderr
         assert speaker not in done.stderr
 
     play(scenario, auth__client_keys=json.dumps([KEY]))
 
 
 @pytest.mark.parametrize(
-    "words", [["nodes"], ["sessions"], ["jobs"], ["nodes", "drain", "n1"]], ids=" ".join
+    "words",
+    [["nodes"], ["sessions"], ["jobs"], ["jobs", "show", "x"], ["nodes", "drain", "n1"]],
+    ids=" ".join,
 )
 def test_where_nothing_listens_it_says_how_to_start(
     words: list[str], capsys: pytest.CaptureFixture[str]

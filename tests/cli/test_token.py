@@ -61,14 +61,17 @@ def test_a_client_token_is_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -
     assert grant.scopes == {"speak", "listen"}
     assert (grant.tenant, grant.languages, grant.rooms) == ("", None, True)
     assert 3590 < grant.expires_at - time.time() <= 3600
-    assert output.err.startswith("client token, valid until 2")
-    assert output.err.endswith("Z\n")
+    until, how_to_revoke = output.err.splitlines()
+    assert until.startswith("client token, valid until 2")
+    assert until.endswith("Z")
+    assert how_to_revoke == f"to revoke it: lingua token revoke --id {grant.id}"
 
 
 @pytest.mark.usefixtures("_keys")
 def test_a_client_token_has_what_the_options_say(capsys: pytest.CaptureFixture[str]) -> None:
     words = "--client --tenant acme --languages en,pt-BR --scopes listen,admin --no-rooms --ttl 2d"
-    grant = KEYS.read_client(made(capsys, *words.split()))
+    grant = KEYS.read_client(made(capsys, *words.split(), "--subject", "ann"))
+    assert grant.subject == "ann"
     assert (grant.tenant, grant.languages, grant.rooms) == ("acme", ("en", "pt-br"), False)
     assert grant.scopes == {"listen", "admin"}
     assert 86400 < grant.expires_at - time.time() <= 2 * 86400
@@ -77,11 +80,12 @@ def test_a_client_token_has_what_the_options_say(capsys: pytest.CaptureFixture[s
 @pytest.mark.usefixtures("_keys")
 def test_a_node_token_has_what_the_options_say(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--node", "node-1", "--tenant", "acme", "--max-jobs", "2", "--ttl", "90s")
-    grant = KEYS.read_node(made(capsys, *words), "node-1")
+    grant = KEYS.read_node(made(capsys, *words, "--label", "gpu", "--label", "eu"), "node-1")
+    assert (grant.labels, grant.subject) == (("eu", "gpu"), "node-1")
     assert (grant.tenant, grant.max_jobs) == ("acme", 2)
     assert 80 < grant.expires_at - time.time() <= 90
     grant = KEYS.read_node(made(capsys, "--node", "node-1"), "node-1")
-    assert (grant.tenant, grant.max_jobs) == ("", None)
+    assert (grant.tenant, grant.max_jobs, grant.labels) == ("", None, None)
     assert 86390 < grant.expires_at - time.time() <= 86400
 
 
@@ -95,6 +99,8 @@ def test_a_node_token_has_what_the_options_say(capsys: pytest.CaptureFixture[str
         ("--node n --languages en", "--languages is for clients"),
         ("--node n --scopes speak", "--scopes is for clients"),
         ("--node n --no-rooms", "--no-rooms is for clients"),
+        ("--node n --subject ann", "--subject is for clients"),
+        ("--client --label eu", "--label is for nodes"),
         ("--client --ttl 1", "not a time"),
         ("--client --ttl -1h", "expected one argument"),
         ("--client --ttl 1w", "not a time"),

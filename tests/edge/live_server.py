@@ -50,7 +50,18 @@ QUICK = {
     "segmentation__short_merge_ms": 0,
     "jobs__sweep_interval_ms": 50,
 }
+# A machine that stands still for some seconds is no store that is away.
+PATIENT_STORE = {
+    "redis__call_timeout_ms": 8000, "redis__connect_timeout_ms": 8000, "jobs__reserve_ms": 9000,
+}  # fmt: skip
+# Whoever sets one of these sets times that a call must be shorter than, or that hang on it.
+HASTY = {"redis__call_timeout_ms", "jobs__reserve_ms", "jobs__attempt_ms", "cells"}
 Message = dict[str, Any]
+
+
+def with_patience(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings under which the store has time to answer, unless they say how long."""
+    return settings if HASTY & settings.keys() else {**PATIENT_STORE, **settings}
 
 
 def opus(duration_ms: int, fill: bytes = b"o") -> bytes:
@@ -94,7 +105,7 @@ class Stage:
 
     def __init__(self, directory: str, settings: dict[str, Any]) -> None:
         self._directory = directory
-        self._settings = {**QUICK, **settings}
+        self._settings = with_patience({**QUICK, **settings})
         self._stack = AsyncExitStack()
         self._server = AsyncExitStack()
         self.server: RunningServer

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from edge.live_server import JSON, QUICK, SCENARIO_S, Message, NewClient, Stage, until
+from edge.live_server import HASTY, JSON, QUICK, SCENARIO_S, Message, NewClient, Stage, until
 from lingua_scheduler.state.keys import Cell, InstanceKeys
 from servers import AOF, Server
 
@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from edge.live_server import Client, Node
 
 # Deaths and lost letters are noticed soon; each beat is a fifth of the silence.
-BRISK = {
-    "instances__silence_ms": 500,
-    "redis__call_timeout_ms": 400,
-    "redis__connect_timeout_ms": 400,
-}
+BRISK = {"instances__silence_ms": 500}
+# A store that is there and does not answer is noticed soon, too.
+FREEZING = {"redis__call_timeout_ms": 400, "redis__connect_timeout_ms": 400}
 OUTCOMES = ("translation_result", "missing_result")
 PREFIX = "lingua"
 
@@ -97,7 +95,8 @@ class Company:
             **BRISK, "deployment_mode": "cross_instance", "instance_id": name,
             "redis__url": f"unix://{self.store.address.path}",
         }  # fmt: skip
-        settings = {**QUICK, **shared, **self._settings, **more}
+        own = {**self._settings, **more}
+        settings = {**QUICK, **shared, **(FREEZING if HASTY & own.keys() else {}), **own}
         member = Member(str(self._directory / name), settings)
         self._instances[name] = member
         await member.__aenter__()

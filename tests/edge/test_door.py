@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from lingua_scheduler.config import Auth, Settings
+from lingua_scheduler.edge import advice
 from lingua_scheduler.edge.door import Door, bearer_of
 from lingua_scheduler.edge.head import Head
 from lingua_scheduler.secret import Secret
-from lingua_scheduler.tokens import InvalidToken, TokenKeys
+from lingua_scheduler.tokens import InvalidToken, Reason, TokenKeys
 
 pytestmark = pytest.mark.unit
 
@@ -61,10 +64,22 @@ def test_a_valid_token_says_what_its_bearer_may_do() -> None:
     assert (node.node_id, node.tenant, node.max_jobs) == ("node-a", "acme", 3)
 
 
-@pytest.mark.parametrize("token", [None, "", "words"])
+@pytest.mark.parametrize(
+    ("token", "reason"), [(None, "missing"), ("", "missing"), ("words", "malformed")]
+)
 @pytest.mark.parametrize("node", [None, "node-a"])
-def test_no_token_is_a_malformed_one(token: str | None, node: str | None) -> None:
-    assert refusal(token, node) == "malformed"
+def test_no_token_and_a_bad_one_are_told_apart(
+    token: str | None, reason: str, node: str | None
+) -> None:
+    assert refusal(token, node) == reason
+
+
+def test_every_reason_is_told_with_what_to_do_about_it() -> None:
+    told = {reason: advice.told(InvalidToken(reason), advice.NODE) for reason in get_args(Reason)}
+    assert len(set(told.values())) == len(told)
+    for reason, sentence in told.items():
+        if reason != "not_yet":
+            assert "lingua token create --node NODE_ID" in sentence, reason
 
 
 def test_a_token_opens_only_its_own_door() -> None:

@@ -74,8 +74,8 @@ def of_type(kind: str, audience: str, key: str, **more: Any) -> str:
 
 # Name -> the token and why it is refused.
 BAD_CLIENTS: dict[str, tuple[str | None, str]] = {
-    "none": (None, "malformed"),
-    "empty": ("", "malformed"),
+    "none": (None, "missing"),
+    "empty": ("", "missing"),
     "words": ("let me in", "malformed"),
     "parts that are no JSON": ("aaaa.bbbb.cccc", "malformed"),
     "of another key": (client_token(keys(client=OTHER_KEY)), "unknown_key"),
@@ -87,7 +87,7 @@ BAD_CLIENTS: dict[str, tuple[str | None, str]] = {
     "a node's in a client's clothes": (of_type("node", "lingua:client", CLIENT_KEY), "wrong_type"),
 }
 BAD_NODES: dict[str, tuple[str | None, str]] = {
-    "none": (None, "malformed"),
+    "none": (None, "missing"),
     "of another key": (node_token("node-a", keys(node=OTHER_KEY)), "unknown_key"),
     "forged": (resigned(node_token("node-a")), "bad_signature"),
     "unsigned": (unsigned(node_token("node-a")), "bad_signature"),
@@ -115,11 +115,41 @@ async def kept(stage: Stage) -> dict[bytes, bytes]:
     return {name: (await ask("DUMP", name))[0] for name in others}
 
 
+def refusal(reason: str) -> str:
+    """Return how the message begins: no token and a bad one are told apart, with what to do."""
+    said = "no token was given" if reason == "missing" else f"token refused: {reason}"
+    return f"{said}; "
+
+
 async def is_refused(peer: Peer, code: str, part: str, close: int) -> None:
     answer = await peer.follows("error", code=code)
     assert part in answer["message"]
     assert await peer.closed() == close
     assert len(peer.heard) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "first"),
+    [
+        ("/ws/session", {"type": "session_init", **INIT}),
+        ("/ws/node", {"type": "node_register", "node_id": "node-a"}),
+    ],
+)
+def test_the_close_says_whether_there_was_no_token_or_a_bad_one(
+    path: str, first: dict[str, Any]
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        for more, said in (
+            ({}, "no token was given"),
+            ({"token": "nonsense"}, "token refused: malformed"),
+        ):
+            async with stage._http.ws_connect(f"{stage.server.url}{path}") as ws:
+                await ws.send_json({**first, **more})
+                assert (await ws.receive_json())["code"] == "UNAUTHORIZED"
+                end = await ws.receive()
+                assert (end.data, end.extra) == (4401, said)
+
+    play(scenario, **LOCKED)
 
 
 @pytest.mark.parametrize("name", BAD_CLIENTS)
@@ -131,12 +161,12 @@ def test_a_client_without_a_valid_token_is_turned_away_and_nothing_is_written(na
         first = {} if token is None else {"token": token}
         peer = await enter(stage)
         await peer.send("session_init", **INIT, **first)
-        await is_refused(peer, "UNAUTHORIZED", f"token refused: {reason}", 4401)
+        await is_refused(peer, "UNAUTHORIZED", refusal(reason), 4401)
         if token:
             assert token not in str(peer.heard)
             by_header = await enter(stage, headers={"Authorization": f"Bearer {token}"})
             await by_header.send("session_init", **INIT)
-            await is_refused(by_header, "UNAUTHORIZED", f"token refused: {reason}", 4401)
+            await is_refused(by_header, "UNAUTHORIZED", refusal(reason), 4401)
         assert await kept(stage) == before
         assert not stage.server.instance.board.sessions
 
@@ -152,7 +182,7 @@ def test_a_node_without_a_valid_token_is_turned_away_and_nothing_is_written(name
         first = {} if token is None else {"token": token}
         peer = await enter(stage, "/ws/node")
         await peer.send("node_register", node_id="node-a", **first)
-        await is_refused(peer, "UNAUTHORIZED", f"token refused: {reason}", 4401)
+        await is_refused(peer, "UNAUTHORIZED", refusal(reason), 4401)
         assert await kept(stage) == before
         assert not stage.server.instance.board.nodes
 
@@ -202,7 +232,7 @@ def test_a_token_in_the_address_is_not_read() -> None:
     async def scenario(stage: Stage) -> None:
         peer = await enter(stage, f"/ws/session?token={client_token()}")
         await peer.send("session_init", **INIT)
-        await is_refused(peer, "UNAUTHORIZED", "malformed", 4401)
+        await is_refused(peer, "UNAUTHORIZED", refusal("missing"), 4401)
 
     play(scenario, **LOCKED)
 
@@ -362,23 +392,26 @@ def test_keys_for_clients_do_not_lock_nodes_out_on_loopback() -> None:
 @pytest.mark.parametrize(
     ("environment", "missing"),
     [
-        ({}, "auth.client_keys"),
-        ({"LINGUA_AUTH__CLIENT_KEYS": f'["{CLIENT_KEY}"]'}, "auth.node_keys"),
+        ({}, ["auth.client_keys", "auth.node_keys", "server.tls_cert_file"]),
+        (
+            {"LINGUA_AUTH__CLIENT_KEYS": f'["{CLIENT_KEY}"]'},
+            ["auth.node_keys", "server.tls_cert_file"],
+        ),
         (
             {
                 "LINGUA_AUTH__CLIENT_KEYS": f'["{CLIENT_KEY}"]',
                 "LINGUA_AUTH__NODE_KEYS": f'["{NODE_KEY}"]',
             },
-            "server.tls_cert_file",
+            ["server.tls_cert_file"],
         ),
     ],
     ids=["nothing", "no node keys", "no TLS"],
 )
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "lingua.example"])
-def test_serving_others_than_this_machine_without_keys_and_tls_is_refused(
+def test_serving_others_than_this_machine_is_refused_with_all_that_is_missing(
     host: str,
     environment: dict[str, str],
-    missing: str,
+    missing: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -388,7 +421,10 @@ def test_serving_others_than_this_machine_without_keys_and_tls_is_refused(
         monkeypatch.setenv(name, value)
     assert main(["serve", "--host", host, "--port", "0"]) == 2
     said = capsys.readouterr()
-    assert f"lingua: {missing}: is needed to listen on {host}" in said.err
+    assert f"lingua: {missing[0]}: is needed to listen on {host}" in said.err
+    told = [line.split(":")[0].strip() for line in said.err.splitlines() if line.startswith("  ")]
+    assert told == missing
+    assert "`lingua init` makes all of it" in said.err
     assert CLIENT_KEY not in said.err
     assert said.out == ""
     assert not (tmp_path / "data").exists()

@@ -29,6 +29,7 @@ WITH_KEYS = {
     "auth__node_keys": json.dumps([NODE_KEY]),
 }
 ZH_EN = "/api/v1/explain?from=zh&to=en"
+HISTORY = "/api/v1/history?of=s-1:0"
 # Far above what the server promises, far below a hang.
 PATIENCE = aiohttp.ClientTimeout(total=3)
 
@@ -205,11 +206,11 @@ def test_a_session_is_shown_as_it_is() -> None:
 def test_what_waits_and_the_room_are_shown() -> None:
     async def scenario(stage: Stage) -> None:
         client = await stage.client("zh", "en", mode="two_way_auto", lang_a="zh", lang_b="en")
+        await client.send("room_create", client_ts=0, display_name="A", preferred_lang="zh")
+        code = (await client.expect("room_create_ack"))["room_code"]
         for index in range(3):
             await client.utter(index)
         await until(lambda: stage.leases() == 2, "two utterances are in the store")
-        await client.send("room_create", client_ts=0, display_name="A", preferred_lang="zh")
-        code = (await client.expect("room_create_ack"))["room_code"]
         session = await shown(stage, f"/api/v1/sessions/{client.id}")
         assert (session["open_utterances"], session["backlog"], session["next_index"]) == (2, 1, 3)
         assert session["two_way"] == ["zh", "en"]
@@ -252,9 +253,14 @@ def test_a_node_is_shown_as_the_store_and_its_socket_know_it() -> None:
         assert 0 <= node.pop("beat_age_ms") < 60_000
         assert len(node.pop("pool")) == 12
         assert node == {
-            "id": "n1", "status": "ready", "draining": False, "over": False, "slots": 3,
-            "leased": 0, "extra": 0, "languages": "en, zh to en, es, ja, zh",
-            "services": ["asr", "nmt", "tts"], "features": [], "private_to": "", "cell": "c0",
+            "id": "n1", "status": "ready", "draining": False, "drained_by_operator": False,
+            "over": False, "slots": 3, "leased": 0, "extra": 0, "over_by": [],
+            "languages": {
+                "pairs": None, "sources": ["en", "zh"], "targets": ["en", "es", "ja", "zh"],
+                "voices": ["en", "es", "ja", "zh"],
+            },
+            "services": ["asr", "nmt", "tts"], "features": [], "labels": [], "private_to": "",
+            "cell": "c0",
             "boot": "boot-1", "acks": True, "instance": stage.server.instance.id,
             "platform": "linux", "version": "7.1",
             "socket": {"old_protocol": False, "tenant": "", "jobs_pushed": 0},
@@ -284,24 +290,55 @@ async def until_offline(stage: Stage, name: str) -> None:
             await asyncio.sleep(0.02)
 
 
-LANGUAGES: list[tuple[Message, str]] = [
-    ({"supported_language_pairs": [{"src": "en", "tgt": "es"}]}, "en to es"),
+async def until_over(stage: Stage, *, is_over: bool) -> Message:
+    async with asyncio.timeout(30):
+        while True:
+            seen: Message = await shown(stage, "/api/v1/nodes/n1")
+            if seen["over"] is is_over:
+                return seen
+            await asyncio.sleep(0.02)
+
+
+ANY_LANGUAGE: dict[str, list[str] | None] = dict.fromkeys(("pairs", "sources", "targets", "voices"))
+MANY = [f"e{chr(97 + n)}" for n in range(10)]
+LANGUAGES: list[tuple[Message, dict[str, list[str]]]] = [
+    ({"supported_language_pairs": [{"src": "en", "tgt": "es"}]}, {"pairs": ["en>es"]}),
     (
-        {"supported_language_pairs": [{"src": "en", "tgt": f"e{chr(97 + n)}"} for n in range(10)]},
-        "en to ea, en to eb, en to ec, en to ed, en to ee, en to ef, en to eg, en to eh and 2 more",
+        {"supported_language_pairs": [{"src": "en", "tgt": code} for code in MANY]},
+        {"pairs": [f"en>{code}" for code in MANY]},
     ),
-    ({"asr_languages": ["en"]}, "en to any"),
-    ({}, "any"),
+    ({"asr_languages": ["en"]}, {"sources": ["en"]}),
+    ({"asr_languages": MANY, "tts_languages": ["es"]}, {"sources": MANY, "voices": ["es"]}),
+    ({}, {}),
 ]
 
 
-def test_the_languages_of_nodes_are_said_in_words() -> None:
+def test_the_languages_of_nodes_are_lists_and_all_of_them() -> None:
     async def scenario(stage: Stage) -> None:
-        for number, (said, words) in enumerate(LANGUAGES):
+        for number, (said, told) in enumerate(LANGUAGES):
             await stage.node(f"n{number}", language_capabilities=said)
-            assert (await shown(stage, f"/api/v1/nodes/n{number}"))["languages"] == words
+            found = (await shown(stage, f"/api/v1/nodes/n{number}"))["languages"]
+            assert found | {"targets": None} == ANY_LANGUAGE | told
 
     play(scenario)
+
+
+def test_a_node_over_its_threshold_is_shown_with_the_number_that_made_it_so() -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.node("n1")
+        assert (await shown(stage, "/api/v1/nodes/n1"))["over_by"] == []
+        usage = {"cpu_percent": 97.23, "mem_percent": 40.0, "gpu_percent": 91.0, "running_jobs": 0}
+        await node.beat(resource_usage=usage)
+        seen = await until_over(stage, is_over=True)
+        assert seen["over_by"] == [
+            {"resource": "cpu", "percent": 97.2, "percent_max": 85.0},
+            {"resource": "gpu", "percent": 91.0, "percent_max": 85.0},
+        ]
+        await node.beat()
+        seen = await until_over(stage, is_over=False)
+        assert seen["over_by"] == []
+
+    play(scenario, nodes__resource_percent_max=85)
 
 
 def test_each_node_of_several_cells_is_found_once_and_by_its_id() -> None:
@@ -339,6 +376,53 @@ def test_a_drained_node_gets_no_work_until_it_resumes() -> None:
         assert (await drain(stage, "n1", draining=False)).json["draining"] is False
         await node.answer(await node.job())
         await client.result(0)
+
+    play(scenario)
+
+
+def test_an_operators_drain_stays_when_the_nodes_process_restarts() -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.node("n1")
+        await drain(stage, "n1", draining=True)
+        node.drop()
+        await until_offline(stage, "n1")
+        again = await stage.node("n1", boot_id="another process")
+        found = await shown(stage, "/api/v1/nodes/n1")
+        assert (found["boot"], found["status"]) == ("another process", "ready")
+        assert (found["draining"], found["drained_by_operator"]) == (True, True)
+        client = await stage.client()
+        await client.utter(0)
+        await until_job(stage, "pending")
+        # The node has no say in it.
+        await again.send("node_drain", draining=False)
+        await again.beat()
+        assert (await shown(stage, "/api/v1/nodes/n1"))["draining"]
+        assert not again.jobs
+
+        await drain(stage, "n1", draining=False)
+        await again.answer(await again.job())
+        await client.result(0)
+        found = await shown(stage, "/api/v1/nodes/n1")
+        assert (found["draining"], found["drained_by_operator"]) == (False, False)
+
+    play(scenario)
+
+
+def test_a_nodes_own_drain_ends_with_its_process() -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.node("n1")
+        await node.send("node_drain", draining=True)
+
+        async def drains() -> bool:
+            return bool((await shown(stage, "/api/v1/nodes/n1"))["draining"])
+
+        while not await drains():
+            await node.beat()
+        assert not (await shown(stage, "/api/v1/nodes/n1"))["drained_by_operator"]
+        node.drop()
+        await until_offline(stage, "n1")
+        await stage.node("n1", boot_id="another process")
+        assert not await drains()
 
     play(scenario)
 
@@ -410,7 +494,8 @@ def test_a_job_is_shown_from_its_first_moment_to_its_last() -> None:
         assert running.items() <= one.items()
         await node.answer(job)
         await client.result(0)
-        assert (await ask(stage, f"/api/v1/jobs/{job['job_id']}")).code == "NOT_FOUND"
+        over = await shown(stage, f"/api/v1/jobs/{job['job_id']}")
+        assert (over["state"], over["outcome"], over["node"]) == ("completed", "completed", "n1")
         assert (await shown(stage, "/api/v1/jobs"))["jobs"] == []
 
     play(scenario)
@@ -441,7 +526,8 @@ def test_no_answer_holds_anything_that_was_said() -> None:
         paths = [
             "/", "/health", "/metrics", "/api/v1/sessions", f"/api/v1/sessions/{client.id}",
             "/api/v1/nodes", "/api/v1/nodes/n1", "/api/v1/jobs", f"/api/v1/jobs/{job['job_id']}",
-            "/api/v1/stats", ZH_EN,
+            "/api/v1/stats", ZH_EN, f"/api/v1/history?of={client.id}:0",
+            f"/api/v1/history?of={client.id}:1",
         ]  # fmt: skip
         for path in paths:
             reply = await ask(stage, path)
@@ -580,6 +666,14 @@ def test_with_keys_the_api_is_for_admins() -> None:
                 reply = await ask(stage, path, **more)
                 assert (reply.status, reply.code) == (status, code)
                 assert ("WWW-Authenticate" in reply.headers) is (status == 401)
+                if status == 401:
+                    is_token = "nonsense" in str(more)
+                    asked = reply.headers["WWW-Authenticate"]
+                    assert asked.startswith('Bearer realm="lingua"')
+                    assert ('error="invalid_token"' in asked) is is_token
+                    said = "token refused: malformed; " if is_token else "no token was given; "
+                    assert said in str(reply.body)
+                    assert "`lingua token create --client --scopes admin`" in str(reply.body)
         assert (await ask(stage, "/api/v1/sessions", **bearer())).status == 200
         for path in ("/", "/livez", "/readyz", "/health", "/metrics"):
             assert (await ask(stage, path)).status == 200, path
@@ -614,6 +708,9 @@ def test_a_tenants_admin_sees_that_tenant_alone() -> None:
         assert job["session"] == mine.id
         assert (await shown(stage, "/api/v1/stats", **acme))["web_clients"]["active_users"] == 1
         assert len((await shown(stage, "/api/v1/sessions", **bearer()))["sessions"]) == 2
+        history = f"/api/v1/history?of={mine.id}:0"
+        assert len((await shown(stage, history, **acme))["jobs"]) == 1
+        assert (await shown(stage, history, **globex))["jobs"] == []
         for path in (f"/api/v1/sessions/{mine.id}", f"/api/v1/jobs/{job['id']}"):
             assert (await ask(stage, path, **acme)).status == 200
             assert (await ask(stage, path, **globex)).code == "NOT_FOUND"
@@ -677,7 +774,7 @@ def test_the_document_describes_every_route_and_every_answer() -> None:
             if route.method == "POST" or route.answer is None or route.path.endswith("jobs/{id}"):
                 continue
             path = route.path.replace("{id}", given.get(route.path.split("/")[-2], ""))
-            path = ZH_EN if path == "/api/v1/explain" else path
+            path = {"/api/v1/explain": ZH_EN, "/api/v1/history": HISTORY}.get(path, path)
             reply = await ask(stage, path, headers={"Accept": "application/json"})
             kind = described["responses"]["200"]["content"]["application/json"]["schema"]
             schema = found["components"]["schemas"][kind["$ref"].rpartition("/")[2]]

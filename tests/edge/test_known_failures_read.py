@@ -429,7 +429,7 @@ def test_9_2_25_a_session_of_another_socket_is_refused_at_once_and_lives_on() ->
         first = await stage.old_client()
         utterance = {
             "session_id": first.id, "utterance_index": 0, "manual_cut": True, "src_lang": "zh",
-            "tgt_lang": "en", "audio": "AAAA", "audio_format": "pcm16", "sample_rate": 16_000,
+            "tgt_lang": "en", "audio": "AAAA" * 32, "audio_format": "pcm16", "sample_rate": 16_000,
         }  # fmt: skip
         bare = await stage.socket()
         await bare.send("utterance", **utterance)

@@ -329,7 +329,9 @@ def test_a_page_of_elsewhere_may_not_send_recordings() -> None:
 
 def test_a_secret_for_a_browser_allows_no_more_than_its_maker() -> None:
     async def scenario(stage: Stage) -> None:
-        maker = KEYS.issue_client(tenant="acme", languages=("en", "es"), ttl_s=60).reveal()
+        maker = KEYS.issue_client(
+            tenant="acme", subject="shop", languages=("en", "es"), ttl_s=60
+        ).reveal()
         api = client(stage, maker).realtime.translations.client_secrets
         session: Any = {"model": "gpt-realtime-translate", "audio": {"output": {"language": "es"}}}
         made = await in_thread(api.create, session=session, expires_after={"seconds": 30})
@@ -337,6 +339,9 @@ def test_a_secret_for_a_browser_allows_no_more_than_its_maker() -> None:
         assert (grant.tenant, grant.languages, grant.scopes) == ("acme", ("en", "es"), {"speak"})
         assert made.session.audio.output.language == "es"
         assert abs(grant.expires_at - made.expires_at) <= 2
+        # It only lets somebody begin: what has begun may last as long as its maker's token.
+        assert grant.holds_until == KEYS.read_client(maker).expires_at > grant.expires_at
+        assert grant.subject == "shop"
         longest = await in_thread(api.create, session=session)
         own = KEYS.read_client(maker).expires_at
         assert KEYS.read_client(longest.value).expires_at <= own + 1

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import time
 from array import array
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -32,9 +33,10 @@ from edge.openai_stage import (
     until_no_sessions,
 )
 from lingua_scheduler.edge.openai.sound import at_realtime_rate
+from lingua_scheduler.messages.codes import CloseCode
 from lingua_scheduler.node import Job, Result
 from lingua_scheduler.secret import Secret
-from lingua_scheduler.tokens import TokenKeys
+from lingua_scheduler.tokens import LEEWAY_S, TokenKeys
 
 pytestmark = pytest.mark.store
 
@@ -457,6 +459,27 @@ def test_a_key_comes_by_header_or_subprotocol_and_only_realtime_is_echoed() -> N
             async with talk(stage, "?model=nobody", **header):
                 pass
         assert failed.value.status == 404
+
+    play(scenario, **WITH_KEYS)
+
+
+def test_when_its_token_expires_what_was_said_is_told_and_the_socket_closed() -> None:
+    async def scenario(stage: Stage) -> None:
+        # Let in for some three seconds yet.
+        behind = TokenKeys([Secret(CLIENT_KEY)], [], lambda: time.time() - LEEWAY_S - 7)
+        token = behind.issue_client(ttl_s=10).reveal()
+        header = {"headers": {"Authorization": f"Bearer {token}"}}
+        async with node(stage), talk(stage, **header) as client:
+            await client.say(spoken("alpha", rate=RATE))
+            await client.say(tone(600, 300, rate=RATE))
+            assert await client.until_closed() == CloseCode.TOKEN_EXPIRED
+            assert [error["error"]["code"] for error in client.all("error")] == ["token_expired"]
+            assert client.text().startswith("alpha in en")
+            assert client.heard[-1]["type"] == "session.closed"
+        with pytest.raises(aiohttp.WSServerHandshakeError) as failed:
+            async with talk(stage, **header):
+                pass
+        assert failed.value.status == 401
 
     play(scenario, **WITH_KEYS)
 

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from edge.live_server import Client, Message, opus, until
-from edge.many_servers import Company, Traveller, attempts, heard_all, play, spoken
+from edge.many_servers import FREEZING, Company, Traveller, attempts, heard_all, play, spoken
 
 pytestmark = pytest.mark.store
 
@@ -141,7 +141,7 @@ def test_a_frozen_store_is_a_store_that_is_away() -> None:
         # Nobody was taken for dead.
         assert not any(company[name].counted("instances_adopted_total") for name in "AB")
 
-    play(scenario)
+    play(scenario, **FREEZING)
 
 
 # It forgot what it wrote last

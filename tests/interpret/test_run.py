@@ -6,6 +6,7 @@ import asyncio
 import math
 from array import array
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,7 @@ from lingua_scheduler.interpret import (
     interpret,
 )
 from lingua_scheduler.node import ExtraResult, Job, JobFailed, Node, Result
-from lingua_scheduler.recording import Recording
+from lingua_scheduler.recording import Recording, UnreadableRecording, write_wav
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -242,6 +243,37 @@ def test_a_source_that_breaks_is_told_beside_what_was_said_before() -> None:
         assert [one.text for one in report.renditions] == ["es 0"]
         assert isinstance(report.error, SourceFailed)
         assert report.failures == 1
+
+    play(scenario, **VOICED)
+
+
+class Faulty(Silent):
+    """A source with a fault of its own, which is no word of ours."""
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield speech(1).pcm
+        raise ValueError("a bug in a driver")
+
+
+def test_a_source_with_a_fault_nobody_foresaw_ends_the_run_with_that_error() -> None:
+    async def scenario(stage: Stage) -> None:
+        async with node(stage):
+            with pytest.raises(ValueError, match="a bug in a driver"):
+                await interpret(Faulty(), order(stage))
+
+    play(scenario, **VOICED)
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_file_may_be_given_by_its_name(kind: type[str] | type[Path], tmp_path: Path) -> None:
+    write_wav(tmp_path / "talk.wav", speech(1).pcm, RATE)
+
+    async def scenario(stage: Stage) -> None:
+        async with node(stage):
+            report = await interpret(kind(tmp_path / "talk.wav"), order(stage))
+            assert [one.text for one in report.renditions] == ["es 0"]
+            with pytest.raises(UnreadableRecording, match="No such file"):
+                await interpret(kind(tmp_path / "nothing.wav"), order(stage))
 
     play(scenario, **VOICED)
 

@@ -264,3 +264,35 @@ def test_a_pipe_may_have_a_name(tmp_path: Path) -> None:
         await writing
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_place_may_be_a_text_or_a_path(kind: type[str] | type[Path], tmp_path: Path) -> None:
+    write_wav(tmp_path / "talk.wav", PCM, 16_000)
+
+    async def scenario() -> None:
+        async with RecordingSource.open(kind(tmp_path / "talk.wav"), is_live=False) as recording:
+            assert b"".join(await all_of(recording)) == PCM
+        pipe = await PipeSource.open(kind(tmp_path / "talk.wav"), 8000)
+        assert b"".join(await all_of(pipe)) == PCM
+
+    asyncio.run(scenario())
+
+
+class Faulty:
+    """A stream with a fault that is no word of ours."""
+
+    sample_rate = 16_000
+
+    def read_frames(self, count: int) -> bytes:
+        raise ValueError(f"no {count} frames")
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+def test_whatever_a_reader_raises_is_raised_where_it_is_waited_for() -> None:
+    source = RecordingSource(Faulty(), is_live=False)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no 32000 frames"):
+            asyncio.run(all_of(source))

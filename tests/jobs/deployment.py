@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from clocks import Lived
 from lingua_scheduler.jobs.dispatcher import Dispatcher, Work
 from lingua_scheduler.jobs.fleet import FleetSnapshot
+from lingua_scheduler.jobs.relay import Relay
 from lingua_scheduler.jobs.requirement import Languages, Pipeline, demand
 from lingua_scheduler.jobs.sweeper import Sweeper
 from lingua_scheduler.nodes.capability import Declared, capability
@@ -131,7 +133,9 @@ class Deployment:
         """Return one more instance: same store, its own view of the fleet."""
         fleet = FleetSnapshot(self.store, self.cells)
         dispatcher = Dispatcher(self.store, self.cells, fleet, self.policy)
-        return Instance(fleet, dispatcher, Sweeper(self.store, dispatcher))
+        return Instance(
+            fleet, dispatcher, Sweeper(self.store, dispatcher, Relay(self.store, self.cells))
+        )
 
     def advance(self, ms: int) -> None:
         """Let time pass."""
@@ -334,11 +338,11 @@ async def deployed(
     rules = policy or FleetPolicy()
     connection: Connection
     if len(addresses) == 1:
-        connection = await SingleConnection.open(addresses[0], LinkOptions())
+        connection = await SingleConnection.open(addresses[0], LinkOptions(call_timeout_ms=10_000))
     else:
-        connection = await ClusterConnection.open(addresses, LinkOptions())
+        connection = await ClusterConnection.open(addresses, LinkOptions(call_timeout_ms=10_000))
     try:
-        yield Deployment(kind(connection, rules), cells, rules)
+        yield Deployment(kind(cast("Connection", Lived(connection)), rules), cells, rules)
     finally:
         await connection.close()
 

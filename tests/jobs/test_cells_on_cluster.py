@@ -12,7 +12,9 @@ import pytest
 
 from jobs import test_dispatcher as placing
 from jobs import test_dispatcher_crashes as crashing
+from jobs import test_dispatcher_refusals as refusing
 from jobs import test_dispatcher_turns as turning
+from jobs import test_dispatcher_turns_at_once as turning_at_once
 from jobs import test_sweeper as sweeping
 from lingua_scheduler.state.keys import Cells
 from servers import Cluster, start_cluster
@@ -30,6 +32,12 @@ KEY_SCENARIOS: list[Test] = [
     placing.test_a_preferred_node_in_another_cell_comes_before_a_free_one_at_home,
     turning.test_the_slices_of_a_turn_follow_it_to_another_cell,
     turning.test_a_turn_whose_foreign_node_is_full_moves_and_says_so,
+    turning_at_once.test_slices_and_languages_of_a_turn_said_at_once_share_a_node,
+    turning_at_once.test_slices_of_a_turn_reach_its_node_in_their_order,
+    turning_at_once.test_a_turn_whose_jobs_come_by_two_instances_at_once_shares_a_node,
+    turning_at_once.test_two_languages_of_a_dead_node_move_to_one_node,
+    turning_at_once.test_spread_goes_to_another_cell_rather_than_to_the_only_node_at_home,
+    refusing.test_other_nodes_come_first_in_whatever_cell,
     placing.test_a_job_nobody_can_take_waits_at_home_and_gets_the_next_foreign_slot,
     placing.test_a_job_whose_foreign_node_is_lost_moves_and_its_old_result_is_refused,
     placing.test_closing_a_session_ends_its_jobs_in_every_cell,

@@ -50,6 +50,23 @@ def test_a_job_goes_to_a_third_cell_when_the_second_is_down(cluster: Cluster) ->
     asyncio.run(run())
 
 
+def test_a_turn_goes_on_elsewhere_when_the_cell_of_its_node_is_down(cluster: Cluster) -> None:
+    async def run() -> None:
+        async with deployed(*cluster.addresses) as d:
+            home, other, third = d.cells.all
+            lost = await d.ready_node(other, slots=4)
+            speaker = await d.speaker(home)
+            assert (await speaker.placed(0, turn="t1")).node == lost
+            node = await d.ready_node(third, slots=4)
+            cluster.owner(other.slot).kill()
+            rest = await asyncio.gather(*(speaker.placed(at, turn="t1") for at in (1, 2, 3)))
+            assert [placement.node for placement in rest] == 3 * [node]
+            # The context is gone once.
+            assert [placement.context_reset for placement in rest] == [True, False, False]
+
+    asyncio.run(run())
+
+
 def test_a_parked_job_ends_though_another_cell_is_down(cluster: Cluster) -> None:
     async def run() -> None:
         async with deployed(*cluster.addresses) as d:

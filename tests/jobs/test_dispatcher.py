@@ -276,28 +276,6 @@ async def test_a_job_that_fails_on_foreign_nodes_too_often_ends_as_failed(d: Dep
     assert await speaker.told() == [(0, "failed", "node_error")]
 
 
-@scenario(attempts_max=2)
-async def test_attempts_that_were_not_begun_do_not_count_but_not_for_ever(d: Deployment) -> None:
-    home = d.cells.all[0]
-    speaker = await d.speaker(home)
-    for _ in range(8):
-        await d.ready_node(home)
-    attempt = await speaker.placed(0)
-    # Four refusals are spared; the sixth attempt is the second that counts, and the last.
-    for number in range(1, 6):
-        assert attempt.attempt == number
-        moved, work = await d.dispatcher.failover(
-            home, attempt.job, number, node=attempt.node, reason="NODE_OVERLOADED"
-        )
-        assert moved.reply is Reply.PLACED
-        (attempt,) = work.push
-    moved, _ = await d.dispatcher.failover(
-        home, attempt.job, 6, node=attempt.node, reason="NODE_OVERLOADED"
-    )
-    assert moved.reply is Reply.SETTLED
-    assert await speaker.told() == [(0, "failed", "NODE_OVERLOADED")]
-
-
 @scenario()
 async def test_the_lease_of_a_job_that_is_not_there_is_only_given_back(d: Deployment) -> None:
     home, other, _ = d.cells.all
@@ -305,7 +283,7 @@ async def test_the_lease_of_a_job_that_is_not_there_is_only_given_back(d: Deploy
     lease = Lease("job-00000000000000000000000000000000", 1, home.name)
     slot = await d.store.lease_reserve(other, lease, TO_SPANISH)
     assert (slot.reply, slot.node) == (Reply.RESERVED, node)
-    await d.store.lease_confirm(other, node, lease, d.now_ms + 60_000)
+    await d.store.lease_confirm(other, node, lease, 60_000)
     _, work = await d.dispatcher.node_lost(node, "conn-b1")
     assert (work.push, work.deliver, work.stop) == ([], [], [])
     assert await d.leased() == set()

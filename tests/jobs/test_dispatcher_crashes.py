@@ -262,7 +262,7 @@ async def test_a_reservation_that_lapsed_is_taken_again_while_the_node_has_room(
     d.store.before("lease_confirm", pause)
     placement = await speaker.placed(0)
     assert (placement.node, placement.attempt) == (node, 1)
-    until = placement.ends_at_ms + d.policy.lease_grace_ms
+    until = d.now_ms + d.policy.attempt_ms + d.policy.lease_grace_ms
     assert list((await d.leases(other))[node].values()) == [until]
     await speaker.settle(placement)
 
@@ -292,11 +292,11 @@ async def test_a_slot_confirmed_just_as_its_reservation_is_swept_is_kept(d: Depl
     d.store.crash_before("lease_confirm")
     with pytest.raises(Crashed):
         await speaker.submit(0)
-    lease, until = Lease(speaker.job(0), 1, home.name), d.now_ms + d.policy.attempt_ms
+    lease, hold_ms = Lease(speaker.job(0), 1, home.name), d.policy.attempt_ms
     d.advance(d.policy.reserve_ms)
-    d.store.before("lease_release", lambda: d.store.lease_confirm(other, node, lease, until))
+    d.store.before("lease_release", lambda: d.store.lease_confirm(other, node, lease, hold_ms))
     await d.sweeper.sweep(other)
-    assert await d.leases(other) == {node: {lease.member: until}}
+    assert await d.leases(other) == {node: {lease.member: d.now_ms + hold_ms}}
     await d.dispatcher.settle(home, lease.job, 1, node, kind="completed")
 
 

@@ -44,10 +44,14 @@ def pool(
     features: tuple[str, ...] = (),
     speech: tuple[str, ...] | None = None,
     owner: str = "",
+    labels: tuple[str, ...] = (),
 ) -> PoolView:
     """A pool of these pairs, or of any language when none is given."""
     known = tuple(sorted(services))
-    can = Capability(dict.fromkeys(known, ()), features, pairs or None, speech=speech, owner=owner)
+    can = Capability(
+        dict.fromkeys(known, ()), features, pairs or None, speech=speech, owner=owner,
+        labels=labels,
+    )  # fmt: skip
     return PoolView(name, can, frozenset(known))
 
 
@@ -125,8 +129,14 @@ def test_a_direction_is_served(can: Capability, source: str, target: str, served
         (pool("p", "zh>en", owner="acme"), replace(ZH_EN, tenant="zeta"), "not_in_public_pool"),
         (pool("p", "zh>en", owner="acme"), replace(ZH_EN, tenant="acme"), None),
         (pool("p", "zh>en"), replace(ZH_EN, tenant="acme"), None),
-        (pool("p", "zh>en"), replace(ZH_EN, pools=("q", "p")), None),
-        (pool("p", "zh>en"), replace(ZH_EN, pools=("q",)), "not_in_pinned_pool"),
+        (pool("p", "zh>en", labels=("eu", "gpu", "x")), replace(ZH_EN, labels=("gpu", "eu")), None),
+        (pool("p", "zh>en", labels=("eu",)), ZH_EN, None),
+        (pool("p", "zh>en"), replace(ZH_EN, labels=("p",)), "not_in_pinned_pool"),
+        (
+            pool("p", "zh>en", labels=("eu",)),
+            replace(ZH_EN, labels=("eu", "gpu")),
+            "not_in_pinned_pool",
+        ),
     ],
 )
 def test_a_pool_is_judged(offered: PoolView, wanted: Demand, reason: str | None) -> None:
@@ -135,7 +145,7 @@ def test_a_pool_is_judged(offered: PoolView, wanted: Demand, reason: str | None)
 
 def test_the_first_filter_that_objects_is_named() -> None:
     hopeless = pool("p", "en>zh", services=(), speech=("ja",), owner="acme")
-    wanted = replace(ZH_EN, features=("x",), pools=("q",))
+    wanted = replace(ZH_EN, features=("x",), labels=("q",))
     better = [
         replace(hopeless, can=replace(hopeless.can, pairs=("zh>en",))),
         pool("p", "zh>en", services=(), owner="acme"),
@@ -145,6 +155,23 @@ def test_the_first_filter_that_objects_is_named() -> None:
     ]
     reasons = [pool_refuses(offered, wanted) for offered in (hopeless, *better)]
     assert reasons == list(FILTERS)
+
+
+def test_it_is_explained_which_labels_a_node_lacks() -> None:
+    fleet = fleet_of(
+        pool("p", "zh>en", labels=("eu",)), pool("q", "zh>en", labels=("eu", "gpu")),
+        NodeView("bare", "p"), NodeView("busy", "q", over=True),
+    )  # fmt: skip
+    _, lines = explain(fleet, Wish(replace(ZH_EN, labels=("gpu", "eu", "quiet"))))
+    assert {line.node: line.lacks for line in lines} == {
+        "bare": ("gpu", "quiet"),
+        "busy": ("quiet",),
+    }
+    _, lines = explain(fleet, Wish(replace(ZH_EN, labels=("gpu", "eu"))))
+    assert {line.node: (line.removed_by, line.lacks) for line in lines} == {
+        "bare": ("not_in_pinned_pool", ("gpu",)),
+        "busy": ("resource_threshold_exceeded", ()),
+    }
 
 
 def test_a_service_that_is_marked_unavailable_is_not_there() -> None:
@@ -181,7 +208,7 @@ def test_spoken_languages_do_not_matter_to_who_wants_text() -> None:
 
 def test_pairing_opens_a_private_or_unpinned_pool_and_nothing_else() -> None:
     private = pool("p", "zh>en", owner="acme")
-    assert pool_refuses(private, replace(ZH_EN, pools=("q",)), paired=True) is None
+    assert pool_refuses(private, replace(ZH_EN, labels=("q",)), paired=True) is None
     assert pool_refuses(private, Demand(("en>zh",)), paired=True) == "lang_pair_unsupported"
     lacking = pool("p", "zh>en", services=("asr",), owner="acme")
     assert pool_refuses(lacking, ZH_EN, paired=True) == "model_not_available"
@@ -212,6 +239,50 @@ def test_equally_broad_pools_are_one_group_in_order_of_their_ids() -> None:
 
 def test_pools_that_do_not_serve_are_not_ranked() -> None:
     assert rank_pools([pool("p", "en>zh")], ZH_EN) == []
+
+
+# The pool that served last.
+
+
+def three_alike(*leased: int) -> Fleet:
+    """Three equally broad pools with one node of 16 slots each, so many of them taken."""
+    pools = [pool(name, "zh>en") for name in "abc"]
+    nodes = [
+        NodeView(f"n-{name}", name, max_jobs=16, leased=taken)
+        for name, taken in zip("abc", leased, strict=True)
+    ]
+    return Fleet({one.id: one for one in pools}, {one.id: one for one in nodes})
+
+
+@pytest.mark.parametrize("tie", [0.0, 0.4, 0.99])
+@pytest.mark.parametrize("kept", ["a", "b", "c"])
+def test_of_equally_broad_pools_the_one_that_served_last_is_preferred(
+    kept: str, tie: float
+) -> None:
+    assert choose(three_alike(0, 0, 0), Wish(ZH_EN, sticky=kept, tie=tie)).node == f"n-{kept}"
+    leased = {name: 3 if name == kept else 0 for name in "abc"}
+    fleet = three_alike(*leased.values())
+    assert choose(fleet, Wish(ZH_EN, sticky=kept, tie=tie)).node == f"n-{kept}"
+
+
+@pytest.mark.parametrize("kept", ["a", "b", "c"])
+def test_it_is_left_when_another_is_clearly_less_loaded_or_it_is_full(kept: str) -> None:
+    for taken in (5, 16):
+        leased = {name: taken if name == kept else 0 for name in "abc"}
+        chosen = choose(three_alike(*leased.values()), Wish(ZH_EN, sticky=kept)).node
+        assert chosen != f"n-{kept}"
+
+
+def test_a_pool_that_does_not_serve_any_more_is_no_preference() -> None:
+    fleet = three_alike(0, 0, 0)
+    assert choose(fleet, Wish(ZH_EN, sticky="gone")) == choose(fleet, Wish(ZH_EN))
+
+
+def test_specialists_come_before_the_pool_that_served_last() -> None:
+    fleet = three_alike(8, 0, 0)
+    fleet.pools["broad"] = pool("broad", "zh>en", "ja>en")
+    fleet.nodes["n-broad"] = NodeView("n-broad", "broad", max_jobs=16)
+    assert choose(fleet, Wish(ZH_EN, sticky="broad")).node in ("n-b", "n-c")
 
 
 # What keeps one node from work.
@@ -448,7 +519,7 @@ def test_with_no_pool_at_all_the_label_says_so() -> None:
         (pool("p", services=("asr",)), ZH_EN, "NO_AVAILABLE_NODE", "model_not_available"),
         (pool("p"), Demand((), features=("x",)), "NO_AVAILABLE_NODE", "feature_unsupported"),
         (pool("p", owner="acme"), ZH_EN, "NO_AVAILABLE_NODE", "not_in_public_pool"),
-        (pool("p"), Demand((), pools=("q",)), "NO_AVAILABLE_NODE", "not_in_pinned_pool"),
+        (pool("p"), Demand((), labels=("q",)), "NO_AVAILABLE_NODE", "not_in_pinned_pool"),
     ],
 )
 def test_a_refusal_by_a_pool_has_its_code_and_label(
@@ -666,7 +737,7 @@ def test_a_row_of_the_store_is_the_pool_placement_sees() -> None:
 def test_a_row_of_the_store_is_the_node_placement_sees() -> None:
     row = NodeRow(
         node="n", status="ready", draining=True, over=True, max=4, extra=1, pool="p", boot="b",
-        acks=True, instance="i", leased=2, score=500.25 * 2**20, beat_at_ms=7, info="",
+        acks=True, instance="i", leased=2, score=500.25 * 2**20, beat_age_ms=7, info="",
     )  # fmt: skip
     expected = NodeView("n", "p", "b", "ready", True, True, 4, 2, 1, 0.25)  # noqa: FBT003
     assert node_view(row) == expected

@@ -46,7 +46,7 @@ demands = st.builds(
     features=word_lists(st.sampled_from(tuple(FEATURES))),
     speech=word_lists(codes),
     tenant=st.one_of(st.just(""), words),
-    pools=word_lists(words),
+    labels=word_lists(words),
     paired=st.one_of(st.just(""), words),
 )
 
@@ -246,7 +246,7 @@ def test_no_part_of_a_demand_can_be_read_as_the_next(part: str) -> None:
         with pytest.raises(InvalidDemand):
             demand(ZH_EN, CORE, **{field: part})
     with pytest.raises(InvalidDemand):
-        demand(ZH_EN, CORE, pools=(part,))
+        demand(ZH_EN, CORE, labels=(part,))
 
 
 def test_results_are_spoken_in_the_target_or_in_both_languages() -> None:
@@ -263,7 +263,7 @@ def test_a_demand_says_everything_a_node_must_have() -> None:
         CORE,
         frozenset({"voice_style_detection"}),
         tenant="acme",
-        pools=("p2", "p1"),
+        labels=("p2", "p1"),
         paired="node-1",
     )
     assert asked.text == (
@@ -287,8 +287,8 @@ def test_recognition_alone_asks_for_no_target() -> None:
 
 
 def test_the_text_does_not_depend_on_the_order_of_lists() -> None:
-    one = Demand(("b>c", "a>c"), ("tts", "asr"), speech=("zh", "en"), pools=("q", "p"))
-    other = Demand(("a>c", "b>c"), ("asr", "tts"), speech=("en", "zh"), pools=("p", "q"))
+    one = Demand(("b>c", "a>c"), ("tts", "asr"), speech=("zh", "en"), labels=("q", "p"))
+    other = Demand(("a>c", "b>c"), ("asr", "tts"), speech=("en", "zh"), labels=("p", "q"))
     assert one.text == other.text == "a>c,b>c|asr,tts||en,zh||p,q|"
 
 

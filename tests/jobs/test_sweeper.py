@@ -240,7 +240,7 @@ async def test_a_silent_node_gives_back_the_lease_of_a_job_that_is_gone(d: Deplo
     # The lease of an attempt that ended long ago, as a lost give-back would leave it.
     lease = Lease(placement.job, 1, home.name)
     await d.store.lease_reserve(other, lease, speaker.spec(0).demand)
-    await d.store.lease_confirm(other, node, lease, d.now_ms + 60_000)
+    await d.store.lease_confirm(other, node, lease, 60_000)
     d.advance(6000)
     work = await d.sweep()
     assert (work.push, work.deliver) == ([], [])

@@ -176,17 +176,18 @@ class Office:
 
     # People and nodes
 
-    async def speaker(self, *, additions: bool = True, **init: Any) -> Speaker:
+    async def speaker(self, *, additions: bool = True, tenant: str = "", **init: Any) -> Speaker:
         """Let a client open a session here."""
         outlet = ClosingOutlet(speaks_additions=additions)
         given = {"src_lang": "zh", "tgt_lang": "en", "audio_format": "pcm16"} | init
-        session, token = await self.reception.open(SessionInit(**given), outlet, tenant="")
+        session, token = await self.reception.open(SessionInit(**given), outlet, tenant=tenant)
         return Speaker(session, outlet, token)
 
     async def comes_back(self, speaker: Speaker, **claim: Any) -> Speaker:
         """Let a client come back to this office, all the way."""
         outlet = ClosingOutlet()
-        back = await self.reception.resume(speaker.back(**claim), outlet, tenant="")
+        tenant = speaker.session.tenant
+        back = await self.reception.resume(speaker.back(**claim), outlet, tenant=tenant)
         assert await self.reception.attach(back, outlet)
         return Speaker(back.session, outlet, speaker.token)
 
@@ -280,7 +281,7 @@ def envelope(letter: Letter, sender: str = "Z") -> Envelope:
     return Envelope("1-1", letter, sender, 0, "", None)
 
 
-def settings_of(name: str, **sections: dict[str, Any]) -> Settings:
+def settings_of(name: str, *, cells: int = 1, **sections: Any) -> Settings:
     """Return settings of an instance that shares its store, with these values changed."""
     whole = Settings(deployment_mode="cross_instance", instance_id=name)
     changes: dict[str, Any] = {
@@ -288,15 +289,20 @@ def settings_of(name: str, **sections: dict[str, Any]) -> Settings:
         "segmentation": msgspec.structs.replace(
             whole.segmentation, hangover_manual_ms=0, voice_detector="off"
         ),
-        "cells": 1,
+        "cells": cells,
     }
     for section, values in sections.items():
+        if not isinstance(values, dict):
+            changes[section] = values
+            continue
         before = changes.get(section, getattr(whole, section))
         changes[section] = msgspec.structs.replace(before, **values)
     return msgspec.structs.replace(whole, **changes)
 
 
-def play(server: Server, scenario: Scenario, names: str = "A", **sections: dict[str, Any]) -> None:
+def play(
+    server: Server, scenario: Scenario, names: str = "A", *, cells: int = 1, **sections: Any
+) -> None:
     """Run a scenario with offices of these one-letter names on an emptied server."""
 
     async def whole() -> None:
@@ -308,7 +314,7 @@ def play(server: Server, scenario: Scenario, names: str = "A", **sections: dict[
                 stack.push_async_callback(connection.close)
                 if not made:
                     await connection.every_master("FLUSHALL")
-                office = Office(name, connection, settings_of(name, **sections))
+                office = Office(name, connection, settings_of(name, cells=cells, **sections))
                 stack.push_async_callback(office.instance.tasks.end)
                 await office.instance.neighbours.inbox.open()
                 made.append(office)

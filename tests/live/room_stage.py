@@ -1,7 +1,7 @@
 """Halls of several instances over one real store, with people in place of sessions.
 
-An instance here is what rooms need of one: the real hall, tasks, post and inbox, its own
-connection, and a delivery that only notes what was heard. Sessions, sockets and jobs are not here.
+An instance here is what rooms need of one: the real hall, tasks, post and inbox, and its own
+connection. Sessions, sockets, jobs and what is heard of them are not here.
 """
 
 from __future__ import annotations
@@ -14,36 +14,30 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from lingua_scheduler.between.inbox import Inbox
-from lingua_scheduler.between.letters import Envelope, Outcomes, Relay, RoomChanged
+from lingua_scheduler.between.letters import Envelope, Relay, RoomChanged
 from lingua_scheduler.between.post import Post
 from lingua_scheduler.config import Settings
 from lingua_scheduler.errors import OutcomeUnknown, StoreUnavailable
-from lingua_scheduler.jobs.dispatcher import Delivery
 from lingua_scheduler.live.clock import SystemClock
 from lingua_scheduler.live.hall import Hall
-from lingua_scheduler.live.outcome import decode_heard
 from lingua_scheduler.live.tasks import Tasks
 from lingua_scheduler.logs import EventLog
 from lingua_scheduler.messages.from_client import RoomCreate, RoomJoin
 from lingua_scheduler.messages.to_client import (
     ErrorMessage,
-    MissingResult,
     RoomCreateAck,
     RoomError,
     RoomMembers,
     ToClient,
-    TranslationResult,
 )
 from lingua_scheduler.state.keys import Cell, Cells
 from lingua_scheduler.state.link import LinkOptions
-from lingua_scheduler.state.records import read_entry
-from lingua_scheduler.state.room_store import Origin, RoomPolicy, RoomStore
+from lingua_scheduler.state.room_store import RoomPolicy, RoomStore
 from lingua_scheduler.state.script import Script, Word
 from lingua_scheduler.state.single import SingleConnection
 from servers import Server
 
 T = TypeVar("T")
-Outcome = TranslationResult | MissingResult
 
 PATIENCE_S = 30.0
 PREFIX = "halls"
@@ -58,8 +52,12 @@ async def until(is_so: Callable[[], object], what: str) -> None:
         await asyncio.sleep(0.005)
 
 
+async def nothing_waits() -> None:
+    """All it said has its listeners."""
+
+
 class Person:
-    """A session as rooms see it; keeps all it is told, and what it heard with its position."""
+    """A session as rooms see it; keeps all it is told."""
 
     def __init__(self, name: str, home: Cell, lang: str, tenant: str) -> None:
         self.id = name
@@ -71,10 +69,18 @@ class Person:
         self.profile = SimpleNamespace(source=lang, own_targets=tuple)
         self.teller = self
         self.told: list[ToClient] = []
-        self.heard: list[Outcome] = []
+        # Its socket, and that all it said is in the store.
+        self.outlet: object | None = object()
+        self.is_resumable = True
+        self.admission = SimpleNamespace(taken=asyncio.Event(), addressed=nothing_waits)
+        self.admission.taken.set()
+        self.cuts = 0
 
     def tell(self, message: ToClient) -> None:
         self.told.append(message)
+
+    def cut_here(self) -> None:
+        self.cuts += 1
 
     def take(self) -> list[ToClient]:
         """Return what was told since the last call."""
@@ -90,11 +96,6 @@ class Person:
     def of(self, kind: type[T]) -> list[T]:
         """Return what was told of one kind."""
         return [message for message in self.told if isinstance(message, kind)]
-
-    @property
-    def texts(self) -> list[str]:
-        """Return what was heard, in the order of positions."""
-        return [text_of(message) for message in self.heard]
 
 
 class LossyConnection:
@@ -137,7 +138,6 @@ class House:
         self.store = RoomStore(cast("Any", self.lossy), self.cells, policy)
         self.hall = Hall(self, self.store, Settings())
         self.inbox = Inbox(connection, PREFIX, name, self._apply, log=self.log, block_ms=100)
-        self.delivered: list[Delivery] = []
         self._reading: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -170,35 +170,12 @@ class House:
             except StoreUnavailable:
                 await asyncio.sleep(0.05)
 
-    def deliver(self, delivery: Delivery) -> None:
-        self.delivered.append(delivery)
-        outcome = delivery.outcomes[0]
-        letter = Outcomes(delivery.session, delivery.epoch, outcome.seq)
-        if delivery.owner == self.instance:
-            self.tasks.start(self._catch_up(letter))
-        else:
-            self.tasks.start(self.post.send(delivery.owner, letter))
-
     async def _apply(self, envelope: Envelope) -> None:
         letter = envelope.letter
         if isinstance(letter, RoomChanged):
             await self.hall.room_changed(letter.code)
         elif isinstance(letter, Relay):
             self.hall.relayed(letter.session, letter.message)
-        elif isinstance(letter, Outcomes):
-            await self._catch_up(letter)
-
-    async def _catch_up(self, letter: Outcomes) -> None:
-        """Deliver from the outbox all that was not delivered yet."""
-        person: Person | None = self.sessions.get(letter.session)
-        if person is None:
-            return
-        key, known = person.home.key("outbox", person.id), len(person.heard)
-        entries = await self.connection.command(person.home.slot, "LRANGE", key, known, -1)
-        if len(person.heard) == known:
-            released = [read_entry(known + 1 + at, raw) for at, raw in enumerate(entries)]
-            assert {outcome.kind for outcome in released} <= {"heard"}
-            person.heard += [decode_heard(outcome, letter.epoch) for outcome in released]
 
     # People
 
@@ -225,7 +202,6 @@ class House:
         key = person.home.key("session", person.id)
         await self.connection.command(person.home.slot, "HSET", key, "owner", self.instance)
         here = Person(person.id, person.home, person.profile.source, person.tenant)
-        here.heard = list(person.heard)
         self.sessions[person.id] = here
         await self.hall.take_over(session(here))
         self.hall.returned(session(here))
@@ -248,31 +224,14 @@ class House:
         self.join(person, code, lang)
         await until(lambda: person.id in person.sees, f"{person.id} is in the room")
 
-    def say(self, speaker: Person, seq: int, *listeners: str, text: str = "") -> None:
-        """Have an outcome of a speaker sent to listeners."""
-        message = said(speaker.id, seq, text)
-        self.hall.send_to(listeners, message, Origin(speaker.id, speaker.epoch, seq))
-
-    def speak(self, speaker: Person) -> Any:
+    async def speak(self, speaker: Person) -> Any:
         """Ask who hears the speaker now."""
-        return self.hall.audience_of(session(speaker), cast("Any", speaker.profile))
+        return await self.hall.audience_of(session(speaker), cast("Any", speaker.profile))
 
 
 def session(person: Person) -> Any:
     """Return a person where a session is wanted."""
     return person
-
-
-def said(speaker: str, seq: int, text: str = "") -> TranslationResult:
-    return TranslationResult(
-        session_id=speaker, utterance_index=seq - 1, job_id=f"job-{seq}", text_asr="said",
-        text_translated=text or f"{speaker} {seq}", tts_audio=b"sound", tts_format="pcm16",
-        trace_id="t1", tgt_lang="en", epoch="1", seq=seq,
-    )  # fmt: skip
-
-
-def text_of(message: Outcome) -> str:
-    return message.text_translated if isinstance(message, TranslationResult) else message.reason
 
 
 def errors_of(person: Person) -> list[str]:

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from lingua_scheduler.config import Settings
-from lingua_scheduler.live.admission import Piece
 from lingua_scheduler.live.assembly import job_of
 from lingua_scheduler.live.board import JobBoard, Means
 from lingua_scheduler.live.declared import Said
 from lingua_scheduler.live.hall import Hall
 from lingua_scheduler.live.node import LiveNode
-from lingua_scheduler.live.outcome import StoredResult, decode_heard, encode_result
+from lingua_scheduler.live.outcome import HEARD, StoredResult, encode_result
+from lingua_scheduler.live.piece import Piece
 from lingua_scheduler.live.profile import Profile, Target
 from lingua_scheduler.live.reception import rules_of
 from lingua_scheduler.live.session import LiveSession, Opened
 from lingua_scheduler.live.workshop import Workshop
 from lingua_scheduler.messages.from_client import SessionInit
 from lingua_scheduler.messages.from_node import NodeRegister
-from lingua_scheduler.messages.to_client import MissingResult, TranslationResult
 from lingua_scheduler.metrics import LiveMetrics
 from lingua_scheduler.session.rooms import Member, Room
 from lingua_scheduler.session.segmenter import Segmenter
@@ -36,10 +37,9 @@ if TYPE_CHECKING:
 
     from lingua_scheduler.between.letters import Letter
     from lingua_scheduler.live.job import LiveJob
-    from lingua_scheduler.messages.to_client import ToClient
+    from lingua_scheduler.messages.codec import Sound
+    from lingua_scheduler.messages.to_client import ToClient, TranslationResult
     from lingua_scheduler.messages.to_node import ToNode
-
-Outcome = TranslationResult | MissingResult
 
 EPOCH = "e1"
 WALL_MS = 1_700_000_000_000
@@ -66,9 +66,14 @@ class KeepingOutlet:
         self.speaks_additions = speaks_additions
         self.wants_events = wants_events
         self.sent: list[ToClient] = []
+        self.is_behind = False
 
     def send(self, message: ToClient) -> None:
         self.sent.append(message)
+
+    def send_with(self, message: TranslationResult, sound: Sound) -> None:
+        assert not message.tts_audio
+        self.sent.append(msgspec.structs.replace(message, tts_audio=sound.raw))
 
     def close(self, code: int, reason: str) -> None:
         raise AssertionError(f"nothing here closes a socket: {code} {reason}")
@@ -149,8 +154,9 @@ class Scene:
         self.metrics = LiveMetrics()
         nothing = cast("Any", None)
         means = Means(
-            self.clock, self.metrics, cast("Any", self.tasks), nothing, cast("Any", self.post)
-        )
+            self.clock, self.metrics, cast("Any", self.tasks), nothing, cast("Any", self.post),
+            nothing,
+        )  # fmt: skip
         self.board = JobBoard("here", nothing, nothing, Cells("test", 1), means)
         self.board.workshop = Workshop(self.board)
         # Sessions that went on elsewhere, and letters to ourselves.
@@ -187,11 +193,6 @@ class Scene:
         for name in members:
             self.hall.rooms.entered(name, room)
 
-    def heard_by(self, name: str) -> list[Outcome]:
-        """Return what is on its way into a listener's outbox."""
-        line = self.hall._hearing._lines.get(name, ())
-        return [decode_heard(heard.released(0), "") for _, heard in line]
-
     def node(self, name: str = "n1", **register: Any) -> tuple[LiveNode, NodeSocket]:
         """Add a node; without a boot id it is one of the older protocol."""
         said = Said.at_first(NodeRegister(node_id=name, **({"boot_id": "b1"} | register)))
@@ -200,12 +201,10 @@ class Scene:
         self.board.nodes[name] = node
         return node, socket
 
-    def job(
-        self, index: int, lane: str = "en", *, listeners: tuple[str, ...] | None = None
-    ) -> LiveJob:
+    def job(self, index: int, lane: str = "en", *, audience: str = "") -> LiveJob:
         """Put a job on the board, as if the store had taken it."""
         now = self.clock.now_ms()
-        target = Target(lane, lane, listeners)
+        target = Target(lane, lane, audience)
         piece = Piece(
             index, b"", self.session.profile, (target,), "t1", "manual", now, now,
             turn=f"s1-t{index}",
@@ -223,7 +222,7 @@ def hall_of(board: JobBoard, settings: Settings) -> Hall:
 def profile_of(**init: Any) -> Profile:
     """Return the profile of a `session_init`, from zh into en unless it says otherwise."""
     given = {"src_lang": "zh", "tgt_lang": "en"} | init
-    return Profile.of(SessionInit(**given), tenant="", pools=(), paired="")
+    return Profile.of(SessionInit(**given), tenant="", labels=(), paired="")
 
 
 def result_payload(text_asr: str = "ni hao", text_translated: str = "hello") -> bytes:
@@ -246,3 +245,17 @@ def released(
     if payload is None:
         payload = result_payload() if kind == "completed" else b""
     return Released(seq, kind, index, lane, job, 1, reason, payload)
+
+
+def heard(
+    seq: int, index: int = 40, *, heard_id: str = "s9|9|1", kind: str = "completed", **more: str
+) -> Released:
+    """Return an entry of an outbox that somebody else's speech put there."""
+    mark = "" if kind == "completed" else "!"
+    payload = f"{kind} {mark}{heard_id}".encode()
+    return released(seq, index, kind=HEARD, job="j9", payload=payload, **more)
+
+
+def passed(seq: int, index: int = 0, **more: Any) -> Released:
+    """Return an entry of a speaker's outbox about something that others have heard."""
+    return released(seq, index, **more)._replace(is_passed=True)

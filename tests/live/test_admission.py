@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lingua_scheduler.errors import InvalidMessage
-from lingua_scheduler.live.admission import INDEX_MAX, Piece
+from lingua_scheduler.live.admission import INDEX_MAX
+from lingua_scheduler.live.piece import Piece
 from lingua_scheduler.live.profile import Target
 from lingua_scheduler.live.reception import ResumeRefused
 from lingua_scheduler.messages.codes import CloseCode
@@ -401,15 +402,17 @@ def test_a_request_that_a_former_owner_took_has_its_outcome_at_that_place(store:
         speaker.say(0, request_id="r1")
         await accepted(speaker, 0)
         back = await there.comes_back(speaker)
-        # The client never heard that it was accepted, and the new owner gives it a new number.
-        back.say(1, request_id="r1")
-        await there.quiet()
+        # The client never heard that it was accepted: it is told now, and where.
+        back.say(1, request_id="r1", audio=CHUNK + bytes([0, 0]))
+        back.say(1, request_id="r2")
+        await accepted(back, 0, 1)
         worker = await there.node()
         await worker.report(await worker.job())
-        await until(lambda: len(back.outcomes) == 2, "both places have an outcome")
+        await worker.report(await worker.job(1))
+        await until(lambda: len(back.outcomes) == 2, "both have an outcome")
         kinds = [(type(outcome).__name__, outcome.utterance_index) for outcome in back.outcomes]
-        assert kinds == [("TranslationResult", 0), ("MissingResult", 1)]
-        assert len(worker.assigned) == 1
+        assert kinds == [("TranslationResult", 0), ("TranslationResult", 1)]
+        assert len(worker.assigned) == 2
 
     play(store, scenario, "AB")
 

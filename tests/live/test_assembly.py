@@ -5,21 +5,25 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lingua_scheduler.config import Segmentation
-from lingua_scheduler.live.admission import Piece
 from lingua_scheduler.live.assembly import (
     job_of,
+    others_of,
     padding_of,
     spec_after,
+    spec_for_readers,
+    spec_heard,
     spec_of_owner,
     trace_of,
     traceparent_of,
 )
 from lingua_scheduler.live.job import LiveJob, decode_body
+from lingua_scheduler.live.piece import Piece
 from lingua_scheduler.live.profile import Profile, Target
 from lingua_scheduler.messages.from_client import SessionInit
 from lingua_scheduler.messages.shared import FeatureFlags, PipelineConfig
@@ -79,10 +83,32 @@ def test_a_request_id_has_one_job_for_each_language() -> None:
     assert made(scene, both, EN).id == made(scene, piece(scene, EN, DE, request_id="r1"), EN).id
 
 
-def test_a_request_id_is_the_sessions_own() -> None:
+def test_the_first_language_of_a_request_is_found_without_knowing_the_others() -> None:
+    scene = Scene()
+    both = piece(scene, EN, DE, request_id="r1", sound="abc")
+    one = piece(scene, EN, request_id="r1", sound="abc")
+    assert made(scene, both, EN).id == made(scene, one, EN).id
+    assert made(scene, both, EN).spec.also == ("de",)
+    assert made(scene, both, DE).spec.also == made(scene, one, EN).spec.also == ()
+    # No id that a client makes up is another language of this one.
+    assert made(scene, both, DE).id != made(scene, piece(scene, request_id="r1:de")).id
+
+
+def test_a_request_id_is_the_sessions_own_where_there_is_no_tenant() -> None:
     scene = Scene()
     other = scene.enter("s2", KeepingOutlet())
     mine = piece(scene, request_id="r1")
+    assert made(scene, mine).id != job_of(other, mine, EN, CUTS, retain_audio=False).id
+
+
+def test_a_request_id_is_the_tenants() -> None:
+    scene = Scene()
+    other = scene.enter("s2", KeepingOutlet())
+    scene.session.tenant = other.tenant = "acme"
+    mine, without = piece(scene, request_id="r1"), piece(scene)
+    assert made(scene, mine).id == job_of(other, mine, EN, CUTS, retain_audio=False).id
+    assert made(scene, without).id != job_of(other, without, EN, CUTS, retain_audio=False).id
+    other.tenant = "other"
     assert made(scene, mine).id != job_of(other, mine, EN, CUTS, retain_audio=False).id
 
 
@@ -102,7 +128,7 @@ def test_the_store_is_told_what_places_and_orders_the_job() -> None:
 
 def test_a_pairing_prefers_its_node() -> None:
     init = SessionInit(src_lang="zh", tgt_lang="en")
-    paired = Profile.of(init, tenant="", pools=(), paired="node-a")
+    paired = Profile.of(init, tenant="", labels=(), paired="node-a")
     scene = Scene()
     assert made(scene, piece(scene, profile=paired)).spec.preferred == "node-a"
 
@@ -154,8 +180,8 @@ def test_a_job_made_under_a_former_owner_is_submitted_as_the_present_one() -> No
 
 def test_the_job_that_completes_a_piece_says_up_to_where_it_was_heard() -> None:
     scene = Scene()
-    whole = spec_of_owner(made(scene, piece(scene)).spec, 2, heard=11, heard_ms=1100)
-    assert (whole.fence, whole.heard, whole.heard_ms) == (2, 11, 1100)
+    whole = spec_heard(spec_of_owner(made(scene, piece(scene)).spec, 2), 11, 1100, 900)
+    assert (whole.fence, whole.heard, whole.heard_ms, whole.speech) == (2, 11, 1100, 900)
     # Submitted again by the same session under a later number, it still completes the piece.
     again = spec_of_owner(whole, 3)
     assert (again.fence, again.heard, again.heard_ms) == (3, 11, 1100)
@@ -215,11 +241,43 @@ def test_an_utterances_own_profile_counts_not_the_sessions() -> None:
     assert job.spec.demand == own.demand_of("de")
 
 
-def test_marks_begin_with_the_end_of_speech_and_listeners_are_kept() -> None:
+def test_marks_begin_with_the_end_of_speech() -> None:
     scene = Scene()
-    job = made(scene, piece(scene, Target("en", "en", ("s2",)), first_client_ts_ms=7))
+    job = made(scene, piece(scene, first_client_ts_ms=7))
     assert (job.marks.speech_end, job.marks.cut) == (1.0, 2.0)
-    assert (job.listeners, job.first_client_ts_ms) == (("s2",), 7)
+    assert job.first_client_ts_ms == 7
+
+
+def test_who_hears_each_language_and_who_reads_stands_in_the_spec() -> None:
+    scene = Scene()
+    for_en, for_de = Target("en", "en", "c0/s2 c1/s3"), Target("de", "de", "c0/s4")
+    spoken = piece(scene, for_en, for_de, readers="c0/s5")
+    found = [made(scene, spoken, target).spec for target in (for_en, for_de)]
+    assert [spec.audience for spec in found] == ["c0/s2 c1/s3", "c0/s4"]
+    assert {(spec.readers, spec.readers_from, spec.lanes) for spec in found} == {("c0/s5", -1, 2)}
+    assert spec_for_readers(found[0], 3).readers_from == 3
+
+
+def test_of_a_refused_job_the_store_is_told_who_hears_of_it() -> None:
+    spec = JobSpec(session="s", index=0, lane="en", demand="", audience="c0/a", lanes=2)
+    assert others_of(JobSpec(session="s", index=0, lane="en", demand="")) == b""
+    assert msgspec.msgpack.decode(others_of(spec)) == {"audience": "c0/a", "lanes": 2}
+    read = msgspec.structs.replace(spec, readers="c0/b", readers_from=4)
+    assert msgspec.msgpack.decode(others_of(read)) == {
+        "audience": "c0/a", "lanes": 2, "readers": "c0/b", "readers_from": 4,
+    }  # fmt: skip
+
+
+def test_where_the_time_went_is_known_to_whoever_pushes_a_job_for_listeners() -> None:
+    scene = Scene()
+    scene.clock.at_ms = 500.0
+    own = made(scene, piece(scene))
+    assert decode_body(own.body()).cut_at_ms == 0
+    job = made(scene, piece(scene, Target("en", "en", "c0/s2")))
+    job.received_at_ms, job.marks.submit = scene.clock.wall_ms(), scene.clock.now_ms()
+    ago_ms = scene.clock.wall_ms() - 500
+    body = decode_body(job.body())
+    assert (body.speech_end_at_ms, body.cut_at_ms) == (ago_ms + 1, ago_ms + 2)
 
 
 @pytest.mark.parametrize(

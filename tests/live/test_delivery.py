@@ -14,7 +14,6 @@ from lingua_scheduler.live.delivery import (
     TRIM_EVERY,
     code_of,
 )
-from lingua_scheduler.live.outcome import encode_heard
 from lingua_scheduler.messages.shared import Coverage
 from lingua_scheduler.messages.to_client import (
     ErrorMessage,
@@ -24,7 +23,7 @@ from lingua_scheduler.messages.to_client import (
     UiEvent,
 )
 from lingua_scheduler.state.records import Released
-from live.stand_ins import EPOCH, KeepingOutlet, Scene, released, result_payload
+from live.stand_ins import EPOCH, Scene, released, result_payload
 
 pytestmark = pytest.mark.unit
 
@@ -127,61 +126,6 @@ def test_each_language_knows_for_itself_what_was_delivered_before() -> None:
 def start_over(scene: Scene, epoch: str = "e2") -> None:
     scene.session.epoch = epoch
     scene.session.deliverer.start_over(epoch)
-
-
-# What others said.
-
-
-def heard(seq: int, *, speaker: str = "s9", index: int = 40) -> Released:
-    """Return an entry of the outbox that somebody else's speech put there."""
-    said = TranslationResult(
-        session_id=speaker, utterance_index=index, job_id="j9", text_asr="bonjour",
-        text_translated="hello", tts_audio=b"sound", tts_format="pcm16", trace_id="t9",
-        tgt_lang="en", epoch="e9", seq=77,
-    )  # fmt: skip
-    payload = encode_heard(said)
-    return released(seq, index, kind="heard", job=speaker, payload=payload)
-
-
-def test_what_others_said_comes_at_a_position_of_the_listener() -> None:
-    scene = Scene()
-    message = result(scene, heard(1))
-    assert (message.session_id, message.utterance_index, message.text_asr) == ("s9", 40, "bonjour")
-    assert (message.epoch, message.seq) == (EPOCH, 1)
-
-
-def test_what_others_said_waits_for_its_position_like_anything_else() -> None:
-    scene = Scene()
-    scene.session.deliverer.take(EPOCH, (heard(2),))
-    assert outcomes_in(scene.outlet.take()) == []
-    scene.session.deliverer.take(EPOCH, (released(1), released(3)))
-    found = [(m.seq, m.session_id) for m in outcomes_in(scene.outlet.take())]
-    assert found == [(1, "s1"), (2, "s9"), (3, "s1")]
-
-
-def test_what_others_said_is_nothing_of_the_listeners_own_account() -> None:
-    scene = Scene()
-    session = scene.session
-    session.ledger.admit(40, 1000, lanes=1)
-    session.admission.open[40] = 1
-    result(scene, heard(1, index=40))
-    assert session.admission.open == {40: 1}
-    assert session.ledger.open_ms == 1000
-    assert [c.value for c in scene.board.ended.values() if c.value] == []
-    # And an utterance of the listener with that number is not taken for delivered.
-    assert result(scene, released(2, 40)).session_id == "s1"
-
-
-def test_what_others_said_without_a_translation_is_told_as_it_is() -> None:
-    scene = Scene()
-    nothing = MissingResult(
-        session_id="s9", utterance_index=3, reason="failed", created_at_ms=1, seq=5, epoch="e9"
-    )
-    entry = released(1, 3, kind="heard", job="s9", payload=encode_heard(nothing))
-    message = only(scene, entry)
-    assert isinstance(message, MissingResult)
-    assert (message.session_id, message.reason) == ("s9", "failed")
-    assert (message.epoch, message.seq) == (EPOCH, 1)
 
 
 @given(st.data(), st.integers(0, 12))
@@ -299,44 +243,6 @@ def test_a_place_without_a_job_is_told_the_speaker() -> None:
     message = only(scene, released(1, kind="missing", reason="gap_timeout"))
     assert isinstance(message, MissingResult)
     assert (message.reason, message.job_id) == ("gap_timeout", None)
-
-
-def test_listeners_hear_instead_of_the_speaker_those_who_left_do_not() -> None:
-    scene = Scene()
-    scene.enter("s2", KeepingOutlet())
-    scene.enter("left", KeepingOutlet())
-    scene.gather("s2")
-    job = scene.job(0, listeners=("s2", "left", "gone"))
-    scene.session.deliverer.take(EPOCH, (released(1, job=job.id),))
-    (message,) = scene.heard_by("s2")
-    assert (message.session_id, message.utterance_index) == ("s1", 0)
-    assert outcomes_in(scene.outlet.sent) == []
-    assert scene.heard_by("left") == scene.heard_by("gone") == []
-
-
-def test_one_language_of_a_room_does_not_reach_those_who_want_another() -> None:
-    scene = Scene()
-    for name in ("s2", "s3"):
-        scene.enter(name, KeepingOutlet())
-    scene.gather("s2", "s3")
-    english = scene.job(0, "en", listeners=("s2",))
-    german = scene.job(0, "de", listeners=("s3",))
-    scene.session.deliverer.take(
-        EPOCH, (released(1, 0, job=german.id, lane="de"), released(2, 0, job=english.id))
-    )
-    lanes = {name: [m.tgt_lang for m in scene.heard_by(name)] for name in ("s2", "s3")}
-    assert lanes == {"s2": ["en"], "s3": ["de"]}
-
-
-def test_readers_of_the_speakers_language_get_the_text() -> None:
-    scene = Scene()
-    scene.enter("s2", KeepingOutlet())
-    scene.gather("s2")
-    scene.session.deliverer.transcripts.expect(0, 1, ("s2",))
-    scene.session.deliverer.take(EPOCH, (released(1, 0),))
-    (message,) = scene.heard_by("s2")
-    assert isinstance(message, TranslationResult)
-    assert (message.text_translated, message.tgt_lang) == ("ni hao", None)
 
 
 # What is said of failures.

@@ -11,6 +11,7 @@ from lingua_scheduler.messages.from_client import RoomCreate, RoomJoin
 from lingua_scheduler.messages.to_client import RoomCreateAck, RoomMembers, SessionReset
 from lingua_scheduler.state.reply import Reply
 from live.offices import Office, Speaker, outcomes_of, play, until
+from live.stand_ins import KeepingOutlet
 
 if TYPE_CHECKING:
     from lingua_scheduler.messages.to_client import ToClient
@@ -108,9 +109,9 @@ def test_what_was_delivered_is_sent_again_to_a_client_that_missed_it(store: Serv
         deliverer = speaker.session.deliverer
         await deliverer.catch_up()
         for after in (0, 3, count - 1, count):
-            again: list[ToClient] = []
-            assert await deliverer.replay(after, again.append)
-            assert seqs(again) == list(range(after + 1, count + 1))
+            again = KeepingOutlet()
+            assert await deliverer.replay(after, again)
+            assert seqs(again.sent) == list(range(after + 1, count + 1))
 
     play(store, scenario)
 
@@ -120,9 +121,9 @@ def test_what_was_not_delivered_yet_is_not_for_a_replay(store: Server) -> None:
         speaker = await with_outcomes(here, 5)
         deliverer = speaker.session.deliverer
         deliverer.seq = 3
-        again: list[ToClient] = []
-        assert await deliverer.replay(1, again.append)
-        assert seqs(again) == [2, 3]
+        again = KeepingOutlet()
+        assert await deliverer.replay(1, again)
+        assert seqs(again.sent) == [2, 3]
 
     play(store, scenario)
 
@@ -133,9 +134,9 @@ def test_a_replay_goes_on_after_what_was_trimmed_meanwhile(store: Server) -> Non
         session = speaker.session
         await session.deliverer.catch_up()
         await here.store.outbox_ack(session.home, session.id, session.epoch, 4)
-        again: list[ToClient] = []
-        assert await session.deliverer.replay(1, again.append)
-        assert seqs(again) == [5, 6]
+        again = KeepingOutlet()
+        assert await session.deliverer.replay(1, again)
+        assert seqs(again.sent) == [5, 6]
 
     play(store, scenario)
 
@@ -150,9 +151,9 @@ def test_a_replay_that_cannot_be_had_says_so(store: Server, loss: str) -> None:
             await here.empty_the_store()
         else:
             session.epoch = "1"
-        again: list[ToClient] = []
-        assert not await session.deliverer.replay(1, again.append)
-        assert again == []
+        again = KeepingOutlet()
+        assert not await session.deliverer.replay(1, again)
+        assert again.sent == []
 
     play(store, scenario)
 

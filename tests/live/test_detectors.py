@@ -73,5 +73,5 @@ def test_the_kind_and_the_rate_choose_the_detector() -> None:
 def test_a_detector_that_is_not_installed_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "webrtcvad", None)
     check_detector("energy")
-    with pytest.raises(ConfigError, match=r"lingua-scheduler\[vad\]"):
+    with pytest.raises(ConfigError, match=r"needs an extra; run: .*\[vad\]"):
         check_detector("webrtc")

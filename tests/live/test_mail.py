@@ -25,7 +25,7 @@ from lingua_scheduler.between.letters import (
 from lingua_scheduler.live import mail as mail_module
 from lingua_scheduler.live.mail import Mail
 from lingua_scheduler.messages.codec import SERVER_MESSAGES
-from lingua_scheduler.messages.codes import CloseCode
+from lingua_scheduler.messages.codes import CloseCode, ErrorCode
 from lingua_scheduler.messages.to_client import (
     AsrPartial,
     ErrorMessage,
@@ -134,7 +134,7 @@ def test_trouble_is_told_the_client_once() -> None:
     trouble = Trouble("s1", post.job.id, "NMT_TIMEOUT", "out of luck", {"n": 1})
     post.take(trouble, trouble)
     assert post.sent(ErrorMessage) == [
-        ErrorMessage(code="NMT_TIMEOUT", message="out of luck", details={"n": 1})
+        ErrorMessage(code="NMT_TIMEOUT", message=ErrorCode.NMT_TIMEOUT.failure)
     ]
 
 

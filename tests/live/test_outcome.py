@@ -12,15 +12,17 @@ from lingua_scheduler.live.outcome import (
     Shown,
     StoredResult,
     Verdict,
-    decode_heard,
     decode_result,
-    encode_heard,
     encode_result,
+    heard_message,
+    heard_timeline,
     missing_message,
+    passed_message,
     result_message,
     stored,
     stored_message,
     verdict_of,
+    without_sound,
 )
 from lingua_scheduler.messages.codes import RETRYABLE_NODE_ERRORS
 from lingua_scheduler.messages.from_node import JobResult
@@ -31,8 +33,9 @@ from lingua_scheduler.messages.shared import (
     ServiceTimings,
     Timeline,
 )
-from lingua_scheduler.messages.to_client import MissingResult, TranslationResult
-from live.stand_ins import EPOCH, Scene, released
+from lingua_scheduler.messages.to_client import MissingResult, OutcomePassed, TranslationResult
+from lingua_scheduler.state.records import AS_SPOKEN
+from live.stand_ins import EPOCH, Scene, heard, passed, released
 
 pytestmark = pytest.mark.unit
 
@@ -89,10 +92,16 @@ def test_an_error_that_another_node_may_not_have_is_retryable(code: str) -> None
     assert verdict_of(failed) == Verdict("failed", code, retryable=True)
 
 
-@pytest.mark.parametrize("code", ["UNSUPPORTED_FEATURE", "INVALID_MESSAGE", "a code of its own"])
+@pytest.mark.parametrize("code", ["UNSUPPORTED_FEATURE", "UNSUPPORTED_LANGUAGE"])
 def test_any_other_error_ends_the_job(code: str) -> None:
     failed = report(success=False, error=ErrorDetail(code=code))
     assert verdict_of(failed) == Verdict("failed", code, retryable=False)
+
+
+@pytest.mark.parametrize("code", ["SESSION_CLOSED", "UNAUTHORIZED", "he said: good morning"])
+def test_a_code_that_is_not_a_nodes_to_give_reaches_nobody(code: str) -> None:
+    failed = report(success=False, error=ErrorDetail(code=code))
+    assert verdict_of(failed) == Verdict("failed", "PROCESSING_ERROR", retryable=False)
 
 
 def test_a_failure_without_a_code_counts_as_a_processing_error() -> None:
@@ -222,29 +231,71 @@ def test_of_a_result_that_only_the_store_knows_all_but_its_timeline_is_told() ->
     assert (message.text_asr, message.timeline) == ("ni hao", None)
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        TranslationResult(
-            session_id="s9", utterance_index=2, job_id="j9", text_asr="bonjour",
-            text_translated="hello", tts_audio=b"\0\xff", tts_format="opus", trace_id="t9",
-            epoch="e9", seq=77, timeline=Timeline(total_ms=7),
-            extra=ExtraResult(reason="SOMETHING_ELSE"),
-        ),
-        MissingResult(
-            session_id="s9", utterance_index=2, reason="failed", created_at_ms=5, epoch="e9",
-            seq=77, detail="NMT_TIMEOUT",
-        ),
-    ],
-    ids=["a result", "none"],
+# What others said.
+
+
+KEPT = StoredResult(
+    "bonjour", "hello", b"\0\xff", "opus", "t9", ExtraResult(reason="SOMETHING_ELSE"),
+    timeline=Timeline(settle_ms=2, total_ms=7), settled_at_ms=1000,
 )  # fmt: skip
-def test_what_others_said_survives_the_store_with_the_listeners_own_position(
-    said: TranslationResult | MissingResult,
-) -> None:
-    entry = released(3, 2, kind="heard", job="s9", payload=encode_heard(said))
-    expected = msgspec.structs.replace(said, epoch=EPOCH, seq=3)
-    assert decode_heard(entry, EPOCH) == expected
-    assert stored_message("s1", entry, EPOCH, 99) == expected
+
+
+def test_what_others_said_has_the_speakers_name_and_the_listeners_own_position() -> None:
+    entry, shown = heard(3, 2, lane="en"), Shown(Timeline(total_ms=9), "group_1", 3)
+    message = heard_message(entry, EPOCH, KEPT, shown=shown, at_ms=99)
+    own = result_message("s9", EPOCH, entry, without_sound(KEPT), shown=shown, sent_at_ms=99)
+    assert message == own
+    assert isinstance(message, TranslationResult)
+    # Its sound is sent with it, once for all who get it.
+    assert (message.seq, message.tts_audio, message.tgt_lang) == (3, b"", "en")
+
+
+def test_who_needs_no_translation_reads_what_was_recognised() -> None:
+    shown = Shown(Timeline(total_ms=9), "group_1", 3)
+    entry = heard(3, 2, lane=AS_SPOKEN)
+    message = heard_message(entry, EPOCH, KEPT, shown=shown, at_ms=99)
+    assert isinstance(message, TranslationResult)
+    assert (message.text_asr, message.text_translated) == ("bonjour", "bonjour")
+    assert (message.tgt_lang, message.timeline, message.tts_audio) == (None, None, b"")
+    assert (message.group_id, message.part_index) == ("group_1", 3)
+
+
+@pytest.mark.parametrize("lane", ["en", AS_SPOKEN])
+@pytest.mark.parametrize("kind", sorted(REASONS))
+def test_what_others_said_without_a_translation_says_why(kind: str, lane: str) -> None:
+    entry = heard(3, 2, kind=kind, lane=lane, reason="gap_timeout")
+    message = heard_message(entry, EPOCH, None, shown=Shown(), at_ms=99)
+    expected = missing_message("s9", entry._replace(kind=kind), EPOCH, trace_id="", at_ms=99)
+    named = None if lane == AS_SPOKEN else lane
+    assert message == msgspec.structs.replace(expected, tgt_lang=named)
+
+
+def test_a_result_that_is_not_kept_any_more_is_said_to_be_missing() -> None:
+    message = heard_message(heard(3, 2), EPOCH, None, shown=Shown(), at_ms=99)
+    assert isinstance(message, MissingResult)
+    assert (message.reason, message.detail) == ("failed", "no_longer_kept")
+    assert (message.session_id, message.epoch, message.seq) == ("s9", EPOCH, 3)
+
+
+def test_the_time_since_it_was_settled_is_the_wait_of_a_listener() -> None:
+    line = heard_timeline(KEPT, 1030)
+    assert line == Timeline(settle_ms=2, order_wait_ms=30, total_ms=37)
+    # Two machines' clocks may disagree; and what is kept may be of an older release.
+    assert heard_timeline(KEPT, 990) == KEPT.timeline
+    unknown = msgspec.structs.replace(KEPT, settled_at_ms=0)
+    assert heard_timeline(unknown, 1030) == KEPT.timeline
+    assert heard_timeline(msgspec.structs.replace(KEPT, timeline=None), 1030) is None
+
+
+def test_where_the_time_went_survives_the_store() -> None:
+    assert decode_result(encode_result(KEPT)) == KEPT
+    assert without_sound(KEPT) == msgspec.structs.replace(KEPT, tts_audio=b"")
+
+
+def test_a_speaker_is_told_where_it_stands_that_others_have_it() -> None:
+    assert passed_message("s1", passed(4, 2), EPOCH) == OutcomePassed(
+        session_id="s1", utterance_index=2, tgt_lang="en", epoch=EPOCH, seq=4
+    )
 
 
 def test_every_kind_of_the_store_has_a_reason_of_the_protocol() -> None:

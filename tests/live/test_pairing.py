@@ -51,7 +51,9 @@ def play(server: Server, scenario: Callable[[Desks], Awaitable[None]]) -> None:
     """Run a scenario on an emptied server."""
 
     async def whole() -> None:
-        connection = await SingleConnection.open(server.address, LinkOptions())
+        connection = await SingleConnection.open(
+            server.address, LinkOptions(call_timeout_ms=10_000)
+        )
         try:
             await connection.every_master("FLUSHALL")
             await scenario(Desks(connection))

@@ -268,10 +268,10 @@ def test_a_demand_carries_languages_stages_features_and_who_asks() -> None:
     init = SessionInit(
         src_lang="zh", tgt_lang="en", features=FeatureFlags(speaker_identification=True)
     )
-    profile = Profile.of(init, tenant="acme", pools=("p1",), paired="node-a")
+    profile = Profile.of(init, tenant="acme", labels=("p1",), paired="node-a")
     assert demanded(profile, "en") == Demand(
         directions=("zh>en",), services=("asr", "nmt", "tone", "tts"),
-        features=("speaker_identification",), speech=("en",), tenant="acme", pools=("p1",),
+        features=("speaker_identification",), speech=("en",), tenant="acme", labels=("p1",),
         paired="node-a",
     )  # fmt: skip
 
@@ -279,7 +279,7 @@ def test_a_demand_carries_languages_stages_features_and_who_asks() -> None:
 def test_a_name_that_would_forge_a_demand_is_refused() -> None:
     init = SessionInit(src_lang="zh", tgt_lang="en")
     with pytest.raises(InvalidDemand):
-        Profile.of(init, tenant="acme|p2", pools=(), paired="")
+        Profile.of(init, tenant="acme|p2", labels=(), paired="")
 
 
 def test_a_demand_is_worked_out_once() -> None:
@@ -309,5 +309,5 @@ def test_a_profile_cannot_be_changed_in_place() -> None:
 def test_a_speaker_alone_has_one_job_for_each_target() -> None:
     profile = profile_of(tgt_langs=("en", "de"))
     assert profile.own_targets() == (Target("en", "en"), Target("de", "de"))
-    assert all(target.listeners is None for target in profile.own_targets())
+    assert all(target.audience == "" for target in profile.own_targets())
     assert targets_of("en", None, None) == ("en",)

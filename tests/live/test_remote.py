@@ -9,7 +9,7 @@ import pytest
 from lingua_scheduler.between.letters import Letter, Partial, Progress, Trouble
 from lingua_scheduler.live.job import LiveJob
 from lingua_scheduler.live.remote import RemoteSession
-from lingua_scheduler.messages.shared import ErrorDetail
+from lingua_scheduler.messages.codes import ErrorCode
 from live.stand_ins import Scene
 
 pytestmark = pytest.mark.unit
@@ -56,23 +56,14 @@ def test_what_was_recognised_so_far_is_passed_on(is_final: bool) -> None:
     assert written.take() == Partial("s7", written.job.id, 2, "ni hao", is_final)
 
 
-def test_a_failure_is_told_once_with_the_nodes_own_words() -> None:
+def test_a_failure_is_told_once_in_our_own_words() -> None:
     written = Written()
-    detail = ErrorDetail(code="NMT_TIMEOUT", message="out of luck", details={"n": 1})
-    written.session.teller.failed(written.job, "NMT_TIMEOUT", detail)
-    assert written.take() == Trouble("s7", written.job.id, "NMT_TIMEOUT", "out of luck", {"n": 1})
+    written.session.teller.failed(written.job, "NMT_TIMEOUT")
+    said = ErrorCode.NMT_TIMEOUT.failure
+    assert written.take() == Trouble("s7", written.job.id, "NMT_TIMEOUT", said, None)
     assert written.job.told
-    written.session.teller.failed(written.job, "JOB_TIMEOUT", None)
+    written.session.teller.failed(written.job, "JOB_TIMEOUT")
     assert written.letters == []
-
-
-@pytest.mark.parametrize(
-    "detail", [None, ErrorDetail(code="X"), ErrorDetail(code="X", details=["no", "mapping"])]
-)
-def test_a_failure_without_words_says_its_code_and_no_details(detail: ErrorDetail | None) -> None:
-    written = Written()
-    written.session.teller.failed(written.job, "X", detail)
-    assert written.take() == Trouble("s7", written.job.id, "X", "the job failed: X", None)
 
 
 def test_the_owner_looks_for_outcomes_and_for_the_store_by_itself() -> None:

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from lingua_scheduler.live.admission import Piece
+from lingua_scheduler.live.piece import Piece
 from lingua_scheduler.live.teller import TELL_EVERY_MS, Teller
-from lingua_scheduler.messages.codes import ErrorCode
+from lingua_scheduler.messages.codes import NODE_ERRORS, ErrorCode
 from lingua_scheduler.messages.from_client import Utterance
-from lingua_scheduler.messages.shared import ErrorDetail
 from lingua_scheduler.messages.to_client import (
     AsrPartial,
     Backpressure,
@@ -118,7 +117,7 @@ def test_a_client_that_is_gone_is_told_nothing() -> None:
     told.teller.addition(GAP)
     told.teller.event(told.job, "DISPATCHED")
     told.teller.partial(told.job, "ni", is_final=True)
-    told.teller.failed(told.job, "NMT_TIMEOUT", None)
+    told.teller.failed(told.job, "NMT_TIMEOUT")
     told.teller.accepted(piece(told))
     told.teller.busy()
     told.teller.store_lost()
@@ -132,37 +131,50 @@ def test_a_client_that_is_gone_is_told_nothing() -> None:
 @pytest.mark.parametrize("wants_events", [True, False])
 def test_a_failure_is_told_everybody_as_a_step_and_as_an_error(wants_events: bool) -> None:
     told = Told(speaks_additions=False, wants_events=wants_events)
-    told.teller.failed(told.job, "NMT_TIMEOUT", None)
+    told.teller.failed(told.job, "NMT_TIMEOUT")
     event, error = told.outlet.sent
     assert isinstance(event, UiEvent)
     assert (event.event, event.status, event.error_code) == ("ERROR", "error", "NMT_TIMEOUT")
-    assert event.hint == ErrorCode.NMT_TIMEOUT.hint
-    assert error == ErrorMessage(code="NMT_TIMEOUT", message="the job failed: NMT_TIMEOUT")
-
-
-def test_a_nodes_own_words_are_passed_on() -> None:
-    told = Told()
-    detail = ErrorDetail(code="PROCESSING_ERROR", message="out of luck", details={"n": 1})
-    told.teller.failed(told.job, "PROCESSING_ERROR", detail)
-    assert told.outlet.sent[1] == ErrorMessage(
-        code="PROCESSING_ERROR", message="out of luck", details={"n": 1}
+    assert event.hint == ErrorCode.NMT_TIMEOUT.failure
+    assert error == ErrorMessage(
+        code="NMT_TIMEOUT", message="This was not translated: translating took too long."
     )
 
 
-def test_a_code_that_is_none_of_ours_is_told_without_a_hint() -> None:
+@pytest.mark.parametrize("code", sorted(NODE_ERRORS | {"JOB_TIMEOUT", "BUSY", "NO_AVAILABLE_NODE"}))
+def test_every_failure_is_a_sentence_for_people(code: str) -> None:
     told = Told()
-    told.teller.failed(told.job, "odd_code", None)
+    told.teller.failed(told.job, code)
+    error = told.outlet.sent[1]
+    assert isinstance(error, ErrorMessage)
+    assert error.message.startswith("This was not translated: ")
+    assert code not in error.message
+    assert error.details is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        ("queue_full", "BUSY"),
+        ("no_pool_for_lang_pair", "NO_AVAILABLE_NODE"),
+        ("audio_lost", "NODE_UNAVAILABLE"),
+        ("odd_code", "PROCESSING_ERROR"),
+    ],
+)
+def test_a_reason_that_is_no_code_becomes_one(reason: str, code: str) -> None:
+    told = Told()
+    told.teller.failed(told.job, reason)
     event, error = told.outlet.sent
     assert isinstance(event, UiEvent)
-    assert (event.error_code, event.hint) == (None, None)
+    assert (event.error_code, event.hint) == (code, ErrorCode[code].failure)
     assert isinstance(error, ErrorMessage)
-    assert error.code == "odd_code"
+    assert (error.code, error.message) == (code, ErrorCode[code].failure)
 
 
 def test_a_job_fails_once() -> None:
     told = Told()
-    told.teller.failed(told.job, "NMT_TIMEOUT", None)
-    told.teller.failed(told.job, "JOB_TIMEOUT", None)
+    told.teller.failed(told.job, "NMT_TIMEOUT")
+    told.teller.failed(told.job, "JOB_TIMEOUT")
     assert told.codes() == ["NMT_TIMEOUT"]
     assert told.job.told
 

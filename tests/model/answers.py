@@ -10,9 +10,17 @@ def rows(placed) -> list[tuple[str, int, str, bool]]:
 
 
 def settled(reply: Reply, effects) -> tuple:
-    released = [tuple(entry)[:-1] for entry in effects.released]
+    released = released_rows(effects.released)
     freed = [tuple(slot) for slot in effects.freed]
     return (reply.name, released, freed, rows(effects.placed))
+
+
+def released_rows(released) -> list[tuple]:
+    """Outcomes as the outbox has them: those for others have a mark before their kind."""
+    return [
+        (entry.seq, f"+{entry.kind}" if entry.is_passed else entry.kind, *entry[2:-2])
+        for entry in released
+    ]
 
 
 def submitted(answer, width: int) -> tuple:
@@ -23,7 +31,7 @@ def submitted(answer, width: int) -> tuple:
     if answer.reply is Reply.DUPLICATE:
         return (name, answer.state, answer.attempt, answer.node, answer.outcome, answer.seq)
     if answer.reply in (Reply.QUEUED, Reply.PARKED):
-        return (name, answer.code.name, answer.label, answer.affinity)[:width]
+        return (name, answer.code.name, answer.label, answer.affinity, answer.avoid)[:width]
     return (name, answer.label)[:width]
 
 

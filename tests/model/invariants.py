@@ -7,6 +7,7 @@ from typing import Any
 
 from lingua_scheduler.jobs.job import MOVES
 from lingua_scheduler.state.policy import FleetPolicy
+from lingua_scheduler.state.records import AS_SPOKEN
 from model.twin import CellTwin
 
 States = dict[str, dict[str, Any]]
@@ -16,9 +17,8 @@ ENDED = ("FINISHED", "RELEASED")
 
 def check_invariants(states: States, twins: dict[str, CellTwin], policy: FleetPolicy) -> None:
     """Assert everything that must hold between any two steps."""
-    now = next(iter(twins.values())).now
     for name, state in states.items():
-        check_leases(name, state, states, now)
+        check_leases(name, state, states, twins[name].now)
         check_jobs(state, policy, twins[name])
         check_order(state, policy)
         check_queue(state, policy)
@@ -114,20 +114,24 @@ def check_order(state: dict, policy: FleetPolicy) -> None:
     for session in state["sessions"].values():
         # I18: seq is contiguous from 1, the outbox is exactly what was not trimmed.
         assert len(session["outbox"]) == session["seq"] - session["trimmed"]
-        for lane in session["lanes"].values():
+        for lane_name, lane in session["lanes"].items():
             entries = lane["entries"]
             head = entries.get(lane["next"])
             # I19: nothing that could be released waits.
             assert head is None or head[2] is None
             assert all(index >= lane["next"] for index in entries)
-            live = [e for e in entries.values() if e[0] != "-"]
+            if lane_name == AS_SPOKEN:
+                continue
+            live = [e for e in entries.values() if e[0][0] not in "-="]
             assert len(live) <= policy.in_flight_max  # I30
             for job_id, _, outcome in live:
                 ended = state["jobs"][job_id]["state"] in ENDED
                 assert ended == (outcome is not None)
-        indices: dict[str, list[int]] = {}
-        for _, index, lane_name, *_ in session["outbox"]:
-            indices.setdefault(lane_name, []).append(index)
+        indices: dict[tuple[str, bool], list[int]] = {}
+        for kind, index, lane_name, *_ in session["outbox"]:
+            if kind != "heard":
+                # What others must have first may come after a later one of the speaker's own.
+                indices.setdefault((lane_name, kind.startswith("+")), []).append(index)
         # I17: by index, without repeats.
         assert all(list_ == sorted(set(list_)) for list_ in indices.values())
 
@@ -145,11 +149,13 @@ def check_quiet(states: States, admitted: list[tuple[str, str]]) -> None:
     jobs = {job: row for state in states.values() for job, row in state["jobs"].items()}
     for _, job in admitted:
         assert jobs[job]["state"] == "RELEASED", (job, jobs[job])
-        assert jobs[job]["seq"] > 0
+        assert jobs[job]["seq"] > 0 or "audience" in jobs[job]["spec"]
     for state in states.values():
+        # Everybody has what was for them.
+        assert not state["relays"]
         assert not state["pending"]
         assert not state["waiting"]
         assert not state["reserved"]
         assert not any(node["leases"] for node in state["nodes"].values())
-        assert not any(timer[0] in "jlgr" for timer in state["due"])
+        assert not any(timer[0] in "jlgrx" for timer in state["due"])
         assert all(session["closed"] for session in state["sessions"].values())

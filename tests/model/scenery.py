@@ -32,6 +32,9 @@ ABILITIES = (
     capability(Declared(services=SPEECH, pairs=(("en", "es"), ("en", "de")))),
     capability(Declared(services=SPEECH, pairs=(("en", "es"), ("en", "it")))),
     capability(Declared(services=SPEECH, pairs=(("en", "es"), ("en", "pt")))),
+    # Named by operators.
+    capability(Declared(services=SPEECH, pairs=(("en", "es"),), labels=("eu",))),
+    capability(Declared(services=SPEECH, pairs=(("en", "es"),), labels=("gpu", "eu"))),
 )
 
 TEXT = Pipeline(use_tts=False)
@@ -46,6 +49,9 @@ DEMANDS: tuple[Demand, ...] = (
     demand(Languages("en", "es"), Pipeline(), frozenset({"emotion_detection"})),
     demand(Languages("en", "es"), Pipeline(), tenant="acme"),
     demand(Languages("en", "es"), Pipeline(), paired="n1"),
+    demand(Languages("en", "es"), Pipeline(), tenant="acme", labels=("eu",)),
+    demand(Languages("en", "es"), Pipeline(), labels=("eu", "gpu")),
+    demand(Languages("en", "es"), Pipeline(), labels=("eu", "gpu"), paired="n1"),
     demand(Languages("xx", "yy"), Pipeline()),
 )
 
@@ -64,8 +70,14 @@ SMALL = {
 
 POLICIES = (
     FleetPolicy(**SMALL),
-    FleetPolicy(**{**SMALL, "spread": True, "attempts_max": 3, "good_beats": 2}),
+    FleetPolicy(**{**SMALL, "spread": True, "attempts_max": 3, "good_beats": 2, "explains": True}),
     FleetPolicy(
-        **{**SMALL, "refuse_unserved_pairs": True, "pending_jobs_max": 2, "stale_ms": 61_000}
+        **{
+            **SMALL,
+            "refuse_unserved_pairs": True,
+            "pending_jobs_max": 2,
+            "stale_ms": 61_000,
+            "sticky_pools": False,
+        }
     ),
 )

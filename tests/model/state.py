@@ -17,6 +17,7 @@ READ = {
     "hash": ("HGETALL",),
     "zset": ("ZRANGE", 0, -1, "WITHSCORES"),
     "list": ("LRANGE", 0, -1),
+    "string": ("GET",),
 }
 
 State = dict[str, Any]
@@ -38,7 +39,7 @@ async def read_keys(connection: Connection, cell: Cell, prefix: str) -> dict[str
 
 
 def shape(kind: str, raw: list[bytes]) -> Any:
-    if kind == "list":
+    if kind in ("list", "string"):
         return raw
     pairs = [(raw[i], raw[i + 1]) for i in range(0, len(raw), 2)]
     if kind == "zset":
@@ -55,6 +56,7 @@ def family(keys: dict[str, Any], name: str) -> dict[str, Any]:
 def real_state(keys: dict[str, Any]) -> State:
     leases, marks, pools = (family(keys, name) for name in ("leases", "marks", "pool"))
     return {
+        "clock": keys["clock"].decode(),
         "due": keys.get("due", {}),
         "pending": keys.get("pending", {}),
         "waiting": keys.get("waiting", {}),
@@ -73,6 +75,10 @@ def real_state(keys: dict[str, Any]) -> State:
         },
         "jobs": {name: real_job(row) for name, row in family(keys, "job").items()},
         "audio": {name: set(row) - {"audio"} for name, row in family(keys, "audio").items()},
+        "relays": {
+            name: [line.decode() for line in rows] for name, rows in family(keys, "relay").items()
+        },
+        "heards": {name: set(row) - {"p", "t"} for name, row in family(keys, "heard").items()},
     }
 
 
@@ -81,6 +87,7 @@ def real_node(row: dict[str, bytes], leases: dict[str, float], marks: dict[str, 
     return {
         **{name: text[name] for name in ("boot", "conn", "status", "pool", "instance")},
         **{name: text[name] == "1" for name in ("drain", "over", "acks")},
+        "hold": text.get("hold") == "1",
         **{name: int(text[name]) for name in ("max", "extra", "silence_ms", "beat_at", "good")},
         "bad": text["bad"],
         "orphans": [lease for lease in text["orphans"].split(",") if lease],
@@ -92,6 +99,7 @@ def real_node(row: dict[str, bytes], leases: dict[str, float], marks: dict[str, 
 
 def real_session(row: dict[str, bytes], outbox: list[bytes]) -> State:
     text = {name: value.decode() for name, value in row.items()}
+    numbers = {k.removeprefix("from:"): v for k, v in text.items() if k.startswith("from:")}
     lanes: dict[str, State] = {}
     for name in text.get("lanes", "").split():
         spans = re.findall(r"(\d+):(\d+),", text.get(f"skip:{name}", ""))
@@ -110,13 +118,27 @@ def real_session(row: dict[str, bytes], outbox: list[bytes]) -> State:
         "heard": int(text.get("heard", -1)),
         "heard_ms": int(text.get("heard_ms", 0)),
         "top": int(text.get("top", 0)),
+        "speech": int(text.get("speech", 0)),
+        "ended": [int(part) for part in text.get("ended", "0 0 0 0").split()],
+        "partly": {
+            int(name[3:]): real_partly(*value.split())
+            for name, value in text.items()
+            if name.startswith("of:")
+        },
         "seq": int(text["seq"]),
         "trimmed": int(text["trimmed"]),
         "closed": "closed" in text,
+        "said_count": int(text.get("said", 0)),
+        "froms": {name: tuple(map(int, number.split(":"))) for name, number in numbers.items()},
         "lanes": lanes,
         "turns": {k.removeprefix("turn:"): v for k, v in text.items() if k.startswith("turn:")},
+        "sticky": {k.removeprefix("pool:"): v for k, v in text.items() if k.startswith("pool:")},
         "outbox": [real_row(entry) for entry in outbox],
     }
+
+
+def real_partly(ms: str, lanes: str, best: str, *names: str) -> tuple[int, int, int, list[str]]:
+    return int(ms), int(lanes), int(best) - 1, list(names)
 
 
 def real_row(entry: bytes) -> tuple[str, int, str, str, int, str]:
@@ -127,9 +149,10 @@ def real_row(entry: bytes) -> tuple[str, int, str, str, int, str]:
 def real_entry(value: str) -> tuple[str, int, tuple[str, str] | None]:
     put_ms, _, rest = value.lstrip("=").partition(" ")
     if not value.startswith("="):
-        return rest, int(put_ms), None
+        put_ms, tilde, left = put_ms.partition("~")
+        return tilde + left if tilde else rest, int(put_ms), None
     kind, _, _, job, _, reason = real_row(rest.encode())
-    return job, int(put_ms), (kind, reason)
+    return job, int(put_ms), (kind.lstrip("+"), reason)
 
 
 def real_job(row: dict[str, bytes]) -> State:
@@ -142,20 +165,26 @@ def real_job(row: dict[str, bytes]) -> State:
         "holder": (text["cell"], text["boot"], text["acks"] == "1") if held else None,
         "due_at": int(text["due_at"]),
         "tried": text.get("tried", ""),
+        "rests": text.get("rests", ""),
+        "waits_until": int(text.get("waits_until") or 0),
         "outcome": text.get("outcome", ""),
+        "past": text.get("past", ""),
+        "reason": text.get("reason", ""),
+        **{name: int(text.get(name, 0)) for name in ("created_at", "placed_at", "ended_at")},
         "seq": int(text.get("seq", 0)),
         "spec": msgspec.msgpack.decode(row["spec"]),
     }
 
 
 def twin_state(cell: CellTwin) -> State:
-    queues: dict[str, dict[str, int]] = {}
-    for job, deadline in cell.pending.items():
-        queues.setdefault(cell.jobs[job].spec.demand, {})[job] = deadline
+    queues: dict[str, dict[str, float]] = {}
+    for job in cell.pending:
+        queues.setdefault(cell.jobs[job].spec.demand, {})[job] = cell.queue_place(job)
     pools: dict[str, dict[str, float]] = {}
     for name, view in cell.fleet().nodes.items():
         pools.setdefault(view.pool, {})[name] = twin_score(view)
     return {
+        "clock": cell.clock.text,
         "due": cell.due,
         "pending": cell.pending,
         "waiting": {demand: min(queue.values()) for demand, queue in queues.items()},
@@ -168,6 +197,8 @@ def twin_state(cell: CellTwin) -> State:
         "sessions": {name: twin_session(session) for name, session in cell.sessions.items()},
         "jobs": {name: twin_job(tracked) for name, tracked in cell.jobs.items()},
         "audio": cell.audio,
+        "relays": {name: [item.line for item in items] for name, items in cell.relays.items()},
+        "heards": cell.heards,
     }
 
 
@@ -187,7 +218,7 @@ def twin_node(node: Any) -> State:
     return {
         **{name: getattr(node, name) for name in ("boot", "conn", "pool", "instance")},
         "status": node.health.status,
-        **{name: getattr(node, name) for name in ("drain", "over", "acks", "max", "extra")},
+        **{name: getattr(node, name) for name in ("drain", "over", "acks", "max", "extra", "hold")},
         "silence_ms": node.silence_ms,
         "beat_at": node.health.beat_at_ms,
         "good": node.health.good,
@@ -211,10 +242,13 @@ def twin_session(session: Any) -> State:
     return {
         **{name: getattr(session, name) for name in ("epoch", "owner", "fence", "seq", "trimmed")},
         **{name: getattr(session, name) for name in ("tenant", "token", "about")},
-        **{name: getattr(session, name) for name in ("heard", "heard_ms", "top")},
+        **{name: getattr(session, name) for name in ("heard", "heard_ms", "top", "speech")},
+        **{name: getattr(session, name) for name in ("ended", "partly")},
+        **{name: getattr(session, name) for name in ("said_count", "froms")},
         "closed": session.closed,
         "lanes": lanes,
         "turns": session.turns,
+        "sticky": session.pools,
         "outbox": session.outbox[session.trimmed :],
     }
 
@@ -229,7 +263,11 @@ def twin_job(tracked: Any) -> State:
         "holder": holder,
         "due_at": machine.due_at_ms,
         "tried": "".join(f"{node}@{boot}," for node, boot in machine.tried),
+        "rests": "".join(f"{node}@{at}," for node, at in tracked.rests.items()),
+        "waits_until": tracked.waits_until,
         "outcome": machine.outcome,
+        **{name: getattr(tracked, name) for name in ("past", "reason")},
+        **{name: getattr(tracked, name) for name in ("created_at", "placed_at", "ended_at")},
         "seq": tracked.seq,
         "spec": msgspec.to_builtins(tracked.spec),
     }

@@ -18,7 +18,9 @@ pytestmark = pytest.mark.model
 def machine(tmp_path):
     """A machine on a server of its own; each step is followed by the comparison by hand."""
     with servers.start_server(tmp_path) as server, loop_of_its_own() as loop:
-        connection = loop.run_until_complete(SingleConnection.open(server.address, LinkOptions()))
+        connection = loop.run_until_complete(
+            SingleConnection.open(server.address, LinkOptions(call_timeout_ms=10_000))
+        )
         kind = type("Regression", (Machine,), {"world": World(connection, loop, 1)})
         made = kind()
         yield made

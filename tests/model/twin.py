@@ -35,9 +35,11 @@ from lingua_scheduler.nodes.capability import Capability
 from lingua_scheduler.nodes.health import Health, after_beat, after_silence
 from lingua_scheduler.session.ordering import FILL_AHEAD_MAX, Lane
 from lingua_scheduler.state.policy import FleetPolicy
-from lingua_scheduler.state.records import JobSpec
+from lingua_scheduler.state.records import AS_SPOKEN, JobSpec, Reserved
+from model.clock import CellClock
+from model.listeners import Listeners
 
-LOOK_MAX = 8
+LOOK_MAX = 64
 TIES = 1 << 20
 
 
@@ -57,6 +59,7 @@ def pool_name(can: Capability, services: list[str]) -> str:
             "services": services,
             "features": list(can.features),
             "owner": can.owner,
+            **({"labels": list(can.labels)} if can.labels else {}),
         },
         separators=(",", ":"),
     )
@@ -74,6 +77,8 @@ class Node:
     acks: bool
     health: Health
     drain: bool = False
+    # An operator has stopped it.
+    hold: bool = False
     over: bool = False
     extra: int = 0
     pool: str = ""
@@ -107,12 +112,52 @@ class Session:
     outbox: list[tuple[str, int, str, str, int, str]] = field(default_factory=list)
     last_node: str = ""
     last_node_at: int = 0
+    # Language -> `directions pool`: the pool of several equally able ones that served it last.
+    pools: dict[str, str] = field(default_factory=dict)
     # What a later owner needs.
     token: str = ""
     about: str = ""
     heard: int = -1
     heard_ms: int = 0
     top: int = 0
+    # Outcomes for others so far; of each speaker the latest that was heard; what each position is.
+    said_count: int = 0
+    froms: dict[str, tuple[int, int]] = field(default_factory=dict)
+    heard_ids: dict[int, str] = field(default_factory=dict)
+    # Up to where positions went because too much was kept.
+    dropped: int = 0
+    # (lane, index) of refused utterances -> who is told.
+    refused: dict[tuple[str, int], str] = field(default_factory=dict)
+    speech: int = 0
+    passed: str = "0 0"
+    # What became of its speech: delivered, silent, skipped, failed; and of what has not ended in
+    # all languages: index -> length, languages, best end so far, those that ended.
+    ended: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    partly: dict[int, tuple[int, int, int, list[str]]] = field(default_factory=dict)
+    # Everything that was ever said: (index, language), or (index, "") of one with several.
+    said: dict[tuple[int, str], int] = field(default_factory=dict)
+
+    def say(self, spec: JobSpec) -> None:
+        self.said[spec.index, spec.lane if spec.lanes == 1 else ""] = spec.ms
+
+    def account(self, spec: JobSpec, kind: str) -> None:
+        """One language of an utterance has ended."""
+        if not spec.ms:
+            return
+        place = FATES.index(kind) if kind in FATES else 3
+        if spec.lanes > 1:
+            _, _, best, names = self.partly.pop(spec.index, (0, 0, 3, []))
+            place = min(place, best)
+            names = [*names, spec.lane]
+            if len(names) < spec.lanes:
+                self.partly[spec.index] = (spec.ms, spec.lanes, place, names)
+                return
+        self.ended[place] += spec.ms
+
+    def end_account(self) -> None:
+        for ms, _, best, _ in self.partly.values():
+            self.ended[best] += ms
+        self.partly.clear()
 
     def note(self, fields: dict[str, str | int]) -> None:
         for name, value in fields.items():
@@ -124,18 +169,25 @@ class Session:
         if spec.top and spec.top >= self.top:
             self.top = spec.top
             if spec.heard >= 0:
-                self.heard, self.heard_ms = spec.heard, spec.heard_ms
+                self.heard, self.heard_ms, self.speech = spec.heard, spec.heard_ms, spec.speech
 
     def start_over(self, now: int) -> None:
         """Positions count from 1 again, over what was not acknowledged."""
         self.epoch = max(now, self.epoch + 1)
         self.outbox = self.outbox[self.trimmed :]
-        self.seq, self.trimmed = len(self.outbox), 0
+        self.heard_ids = {
+            seq - self.trimmed: heard for seq, heard in self.heard_ids.items() if seq > self.trimmed
+        }
+        self.seq, self.trimmed, self.dropped = len(self.outbox), 0, 0
 
 
 # What a node refuses or never acknowledged it has not begun; as in job_failover.lua.
-UNBEGUN = ("push_failed", "no_ack", "NODE_OVERLOADED", "NODE_UNAVAILABLE")
-SPARED_MAX = 4
+FATES = ("completed", "completed_no_text", "cancelled")
+REFUSED = ("NODE_OVERLOADED", "NODE_UNAVAILABLE")
+UNBEGUN = ("push_failed", "no_ack", *REFUSED)
+REFUSED_MAX, UNANSWERED_MAX = 16, 4
+# How long such a node is left out at most, and after how many all are; as in rests.lua.
+REST_MAX_MS, AT_ONCE_MAX = 2000, 4
 
 
 @dataclass
@@ -146,17 +198,50 @@ class Tracked:
     spec: JobSpec
     seq: int = 0
     history: list[str] = field(default_factory=list)
-    # Attempts that were refused before they were begun.
+    # Attempts that were refused before they were begun, and who rests from the job until when.
     spared: int = 0
+    # For people: when it came if it had to wait, when each attempt began and ended, and why.
+    created_at: int = 0
+    placed_at: int = 0
+    past: str = ""
+    reason: str = ""
+    ended_at: int = 0
+    rests: dict[str, int] = field(default_factory=dict)
+    # Until when it may be refused, 0 if it was not.
+    waits_until: int = 0
+
+    def resting(self, now: int) -> dict[str, int]:
+        return {name: at for name, at in self.rests.items() if now < at <= now + REST_MAX_MS}
+
+    def rest(self, name: str, now: int) -> None:
+        count = max(1, self.spared)
+        rest_ms = min(125 * 2**count, REST_MAX_MS)
+        others = {n: at for n, at in self.resting(now).items() if n not in ("*", name)}
+        everybody = {"*": now + rest_ms // 2} if count > AT_ONCE_MAX else {}
+        self.rests = {**everybody, name: now + rest_ms, **others}
+
+    def left_out(self, now: int) -> list[tuple[str, str]]:
+        """Who must not get it now; `*`: whatever the process, or whatever the node."""
+        return [*self.job.tried, *((name, "*") for name in self.resting(now))]
+
+    @property
+    def unanswered(self) -> bool:
+        """A request that its client named, and that was refused or cancelled."""
+        if not self.spec.sound or self.job.state != RELEASED:
+            return False
+        refused = self.reason in ("queue_full", "no_pool_for_lang_pair")
+        return self.job.outcome == "cancelled" or (self.job.outcome == "failed" and refused)
 
 
-class CellTwin:
+class CellTwin(Listeners):
     """One cell."""
 
     def __init__(self, name: str, policy: FleetPolicy) -> None:
         self.name = name
         self.policy = policy
-        self.now = 0
+        # The server's time, and the cell's own.
+        self.wall = self.now = 0
+        self.clock = CellClock()
         self.nodes: dict[str, Node] = {}
         self.sessions: dict[str, Session] = {}
         self.jobs: dict[str, Tracked] = {}
@@ -164,6 +249,12 @@ class CellTwin:
         self.pending: dict[str, int] = {}
         self.reserved: dict[str, str] = {}
         self.audio: dict[str, set[str]] = {}
+        # Speaker -> outcomes that listeners have not all got; result kept for listeners -> by whom.
+        self.relays: dict[str, list] = {}
+        self.heards: dict[str, set[str]] = {}
+        # Jobs whose report had a payload; who heard what, ever.
+        self.paid: set[str] = set()
+        self.log: list[tuple[str, str]] = []
 
     # Views for the pure policy
 
@@ -219,31 +310,67 @@ class CellTwin:
         fleet.nodes[name] = view
         return may_take(fleet, Wish(Demand.parse(demand)), name)
 
+    def processes(self, left_out: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """(node, boot) of those who are left out in this cell."""
+        names = {name for name, boot in left_out if boot == "*"}
+        resting = self.nodes if "*" in names else names & self.nodes.keys()
+        return [*left_out, *((name, self.nodes[name].boot) for name in resting)]
+
     def affinity(self, spec: JobSpec) -> str:
         turns = self.sessions[spec.session].turns if spec.session in self.sessions else {}
         if not spec.turn:
             return ""
         return turns.get(f"{spec.turn}/{spec.lane}") or turns.get(spec.turn, "")
 
-    def place(self, job: str, spec: JobSpec, attempt: int, tried: list[tuple[str, str]]) -> object:
-        """The chosen node after its slot was taken, or (code, label)."""
-        tie = job_tie(job)
+    def turn_nodes(self, spec: JobSpec) -> list[str]:
+        """All nodes of a turn: this language's own, the turn's, those of its other languages."""
+        first = self.affinity(spec)
+        if not first:
+            return []
+        session = self.sessions[spec.session]
+        lanes = [f"{spec.turn}/{lane}" for lane in session.lanes if lane != spec.lane]
+        found = [session.turns.get(name) for name in (spec.turn, *lanes)]
+        return list(dict.fromkeys([first, *(node for node in found if node)]))
+
+    def place(
+        self,
+        job: str,
+        spec: JobSpec,
+        attempt: int,
+        tried: list[tuple[str, str]],
+        *,
+        apart: bool = False,
+    ) -> object:
+        """The chosen node after its slot was taken, or (code, label, the node to avoid)."""
+        tried, tie = self.processes(tried), job_tie(job)
         expires_at = self.now + self.policy.attempt_ms + self.policy.lease_grace_ms
-        cell, _, held = self.affinity(spec).partition("/")
+        turn_nodes = [holder.split("/") for holder in self.turn_nodes(spec)]
         wish = Wish(Demand.parse(spec.demand), tried=frozenset(tried), tie=tie)
         now_fleet = self.fleet(current=True)
-        named = [held] if held and cell == self.name else []
+        named = [held for cell, held in turn_nodes if cell == self.name]
         for name in [*named, spec.preferred]:
             if name and may_take(now_fleet, wish, name):
                 assert self.take(name, f"{job}|{attempt}", expires_at, tie)
                 return name
         session = self.sessions[spec.session]
         recent = self.now - session.last_node_at < self.policy.spread_ms
-        if self.policy.spread and not spec.turn and session.last_node and recent:
-            wish = replace(wish, avoid=session.last_node)
-        verdict = choose(self.fleet(), wish)
-        if not verdict.node:
-            return verdict.code, verdict.label
+        avoid = ""
+        if self.policy.spread and not turn_nodes and session.last_node and recent:
+            avoid = session.last_node
+        directions = spec.demand.split("|")[0]
+        kept, _, pool = session.pools.get(spec.lane, "").partition(" ")
+        if self.policy.sticky_pools and kept == directions:
+            wish = replace(wish, sticky=pool)
+        fleet = self.fleet()
+        verdict = choose(fleet, replace(wish, avoid=avoid))
+        if not verdict.node or (apart and verdict.node == avoid):
+            groups = rank_pools(fleet.pools.values(), wish.demand)
+            verdict = refusal(fleet, groups, fleet.members(), wish.demand)
+            return verdict.code, verdict.label, avoid
+        chosen = fleet.nodes[verdict.node].pool
+        for group in rank_pools(fleet.pools.values(), wish.demand):
+            if self.policy.sticky_pools and len(group) > 1 and fleet.pools[chosen] in group:
+                session.pools[spec.lane] = f"{directions} {chosen}"
         assert self.take(verdict.node, f"{job}|{attempt}", expires_at, tie)
         return verdict.node
 
@@ -260,6 +387,7 @@ class CellTwin:
                 session.turns[f"{spec.turn}/{spec.lane}" if affinity else spec.turn] = holder
         if self.policy.spread and session is not None:
             session.last_node, session.last_node_at = name, self.now
+        tracked.placed_at = self.now
         machine.state, machine.attempt = CREATED, attempt
         machine.node, machine.cell, machine.boot, machine.node_acks = name, cell, boot, acks
         machine.ends_at_ms = self.now + self.policy.attempt_ms
@@ -275,18 +403,23 @@ class CellTwin:
 
     def serve_waiting(self, name: str) -> list[tuple[str, int, str, bool]]:
         placed: list[tuple[str, int, str, bool]] = []
-        queues: dict[str, list[tuple[int, str]]] = {}
-        for job, deadline in self.pending.items():
-            queues.setdefault(self.jobs[job].spec.demand, []).append((deadline, job))
+        queues: dict[str, list[tuple[float, str]]] = {}
+        for job in self.pending:
+            place = self.queue_place(job)
+            queues.setdefault(self.jobs[job].spec.demand, []).append((place, job))
         for _, demand in sorted((min(queue)[0], demand) for demand, queue in queues.items()):
             if self.admits(demand, name) and not self._serve(name, sorted(queues[demand]), placed):
                 break
         return placed
 
-    def _serve(self, name: str, queue: list[tuple[int, str]], placed: list) -> bool:
+    def queue_place(self, job: str) -> float:
+        """Its deadline, and within one millisecond its utterance."""
+        return self.pending[job] + self.jobs[job].spec.index % 4096 / 4096
+
+    def _serve(self, name: str, queue: list[tuple[float, str]], placed: list) -> bool:
         for _, job in queue[:LOOK_MAX]:
             machine = self.jobs[job].job
-            if (name, self.nodes[name].boot) in machine.tried:
+            if (name, self.nodes[name].boot) in self.processes(self.jobs[job].left_out(self.now)):
                 continue
             attempt = machine.attempt + 1
             expires_at = self.now + self.policy.attempt_ms + self.policy.lease_grace_ms
@@ -301,17 +434,21 @@ class CellTwin:
     def push(self, session_id: str, lane_name: str, released: list) -> None:
         session = self.sessions[session_id]
         for index, entry in session.lanes[lane_name].release():
-            session.seq += 1
             kind, reason = entry.outcome
-            attempt = 0
-            if entry.job != "-":
-                tracked = self.jobs[entry.job]
-                tracked.job.state, tracked.seq = RELEASED, session.seq
+            tracked = self.jobs[entry.job] if entry.job[0] not in "-=" else None
+            attempt = tracked.job.attempt if tracked is not None else int(entry.job.startswith("="))
+            audience = self.audience_of(session_id, lane_name, index, entry.job)
+            if audience or lane_name == AS_SPOKEN:
+                head = f"{index} {lane_name} {entry.job} {attempt} {reason}"
+                seq = self.relay_begin(session_id, kind, head, audience, released)
+            else:
+                seq = session.seq = session.seq + 1
+                row = (kind, index, lane_name, entry.job, attempt, reason)
+                session.outbox.append(row)
+                released.append((seq, *row))
+            if tracked is not None and lane_name != AS_SPOKEN:
+                tracked.job.state, tracked.seq = RELEASED, seq
                 tracked.history.append(RELEASED)
-                attempt = tracked.job.attempt
-            row = (kind, index, lane_name, entry.job, attempt, reason)
-            session.outbox.append(row)
-            released.append((session.seq, *row))
 
     def unhold(self, job: str, freed: list) -> str:
         """Gives the slot back; returns the node if it is of this cell and had the lease."""
@@ -330,6 +467,8 @@ class CellTwin:
         spec = tracked.spec
         session = self.sessions[spec.session]
         tracked.job.outcome, tracked.job.state = kind, FINISHED
+        tracked.reason, tracked.ended_at = reason, self.now
+        session.account(spec, kind)
         tracked.history.append(FINISHED)
         session.lanes[spec.lane].entries[spec.index].outcome = (kind, reason)
         self.push(spec.session, spec.lane, released)
@@ -342,13 +481,21 @@ class CellTwin:
                 self.audio.pop(f"{spec.session}|{spec.index}", None)
         if spec.closes_turn:
             session.turns.pop(f"{spec.turn}/{spec.lane}", None)
-            live = (lane.entries.get(spec.index) for lane in session.lanes.values())
+            live = (
+                lane.entries.get(spec.index)
+                for name, lane in session.lanes.items()
+                if name != AS_SPOKEN
+            )
             if not any(entry is not None and entry.outcome is None for entry in live):
                 session.turns.pop(spec.turn, None)
+        if spec.readers:
+            self.readers_end(spec, job, kind, reason, released)
 
     def end_slices(
         self, session_id: str, lane_name: str, turn: str, node: str, last: int, out, freed
     ) -> None:
+        if lane_name == AS_SPOKEN:
+            return
         lane = self.sessions[session_id].lanes[lane_name]
         for index in sorted(lane.entries):
             entry = lane.entries.get(index)
@@ -364,8 +511,9 @@ class CellTwin:
     # The scripts about jobs
 
     def job_submit(self, job: str, spec: JobSpec, *, audio: bool = False, park: int = 0) -> tuple:
-        if job in self.jobs:
-            known = self.jobs[job]
+        known = self.jobs.get(job)
+        before = known.job.attempt if known is not None else 0
+        if known is not None and not known.unanswered:
             machine = known.job
             return (
                 "DUPLICATE",
@@ -383,26 +531,33 @@ class CellTwin:
         affinity = self.affinity(spec)
         elsewhere = affinity.split("/")[0] != self.name if affinity else park == 2
         if elsewhere:
-            placed: object = ("NO_AVAILABLE_NODE", "affinity_elsewhere")
+            placed: object = ("NO_AVAILABLE_NODE", "affinity_elsewhere", "")
         else:
-            placed = self.place(job, spec, 1, [])
-        parked = isinstance(placed, tuple) and (elsewhere or park == 1)
+            placed = self.place(job, spec, before + 1, [], apart=park > 0)
+        parked = isinstance(placed, tuple) and (elsewhere or park > 0)
         if isinstance(placed, tuple) and not parked:
             if placed[0] == "NO_POOL_FOR_LANG_PAIR" and self.policy.refuse_unserved_pairs:
                 return (placed[0], placed[1])
             if len(self.pending) >= self.policy.pending_jobs_max:
                 return ("QUEUE_FULL", placed[1])
-        self.jobs[job] = Tracked(Job(job), spec, history=[CREATED])
+        self.jobs[job] = Tracked(Job(job), spec, history=[CREATED], spared=before)
+        self.jobs[job].job.attempt = before
         lane.admit(spec.index, job, self.now, spec.unwanted_from)
         session.lanes[spec.lane] = lane
         self.arm_gap(spec)
         session.hear(spec)
+        session.say(spec)
+        if spec.readers:
+            self.readers_put(spec)
         if audio:
             self.audio.setdefault(f"{spec.session}|{spec.index}", set()).add(job)
         if not isinstance(placed, tuple):
-            return ("PLACED", self.assign_here(job, 1, str(placed)))
+            return ("PLACED", self.assign_here(job, before + 1, str(placed)))
+        self.jobs[job].created_at = self.now
         self.wait(job, parked=parked)
-        return ("PARKED" if parked else "QUEUED", *placed, affinity if elsewhere else "")
+        if not parked:
+            return ("QUEUED", *placed[:2])
+        return ("PARKED", *placed[:2], ",".join(self.turn_nodes(spec)), placed[2])
 
     def refuses(self, spec: JobSpec) -> str:
         """Why the session does not take a job, or nothing."""
@@ -419,13 +574,17 @@ class CellTwin:
         return refused or ("OUTBOX_FULL" if full else "")
 
     def wait(self, job: str, *, parked: bool) -> None:
-        machine = self.jobs[job].job
+        tracked = self.jobs[job]
+        machine = tracked.job
         machine.due_at_ms = self.now + (
             self.policy.reserve_ms if parked else self.policy.pending_ms
         )
         self.due[f"j|{job}"] = machine.due_at_ms
         if not parked:
+            if tracked.waits_until > self.now:
+                machine.due_at_ms = tracked.waits_until
             self.pending[job] = machine.due_at_ms
+            self.due[f"j|{job}"] = self.wakes_at(job)
 
     def arm_gap(self, spec: JobSpec) -> None:
         lane = self.sessions[spec.session].lanes[spec.lane]
@@ -465,7 +624,9 @@ class CellTwin:
         if wrong:
             return (wrong,)
         kept = job in self.audio.get(f"{spec.session}|{spec.index}", set())
-        return ("OK", spec, audio and spec.audio and kept, self.sessions[spec.session].owner)
+        left_ms = max(1, machine.ends_at_ms - self.now)
+        owner = self.sessions[spec.session].owner
+        return ("OK", spec, audio and spec.audio and kept, owner, left_ms)
 
     def job_settle(self, job: str, attempt: int, node: str, kind: str) -> tuple:
         tracked = self.jobs.get(job)
@@ -485,6 +646,7 @@ class CellTwin:
                 spec.session, spec.lane, spec.turn, node, spec.index - 1, released, freed
             )
         local = self.unhold(job, freed)
+        self.paid.add(job)
         self.finish(job, kind, "-", released)
         return ("SETTLED", released, freed, self.serve_waiting(local) if local else [])
 
@@ -505,8 +667,7 @@ class CellTwin:
             return (wrong,)
         if reason == "deadline":
             if machine.due_at_ms > self.now:
-                self.due[f"j|{job}"] = machine.due_at_ms
-                return ("NOT_DUE",)
+                return self.wake(job)
             reason = overdue_reason(machine)
         silent = reason == "timeout" and spec.is_slice and not machine.node_acks
         if silent and self.affinity(spec) and self.keeps_slot(job):
@@ -515,17 +676,43 @@ class CellTwin:
         freed: list = []
         local = self.unhold(job, freed)
         left = machine.node
-        if held and reason in UNBEGUN and tracked.spared < SPARED_MAX:
-            tracked.spared += 1
-        if held and attempt - tracked.spared >= self.policy.attempts_max:
+        is_refused, waits_until = reason in REFUSED, tracked.waits_until
+        if held and reason in UNBEGUN:
+            waits_until = waits_until or self.now + self.policy.pending_ms
+            tracked.spared += tracked.spared < (REFUSED_MAX if is_refused else UNANSWERED_MAX)
+        elif held:
+            waits_until = 0
+        too_late = is_refused and waits_until <= self.now
+        if held and (attempt - tracked.spared >= self.policy.attempts_max or too_late):
             self.finish(job, "failed", reason, released)
             answer: tuple = ("SETTLED", released)
         elif not held and job in self.pending:
             self.finish(job, "expired", reason, released)
             answer = ("SETTLED", released)
         else:
+            # What has ended keeps what it had.
+            tracked.waits_until = waits_until
             answer = self.move(job, park, reason)
-        return (*answer, freed, self.serve_waiting(local) if local else [], reason, left)
+        served = self.serve_waiting(local) if local and not is_refused else []
+        return (*answer, freed, served, reason, left)
+
+    def wake(self, job: str) -> tuple:
+        """A timer rang before the deadline: who rested may be asked again."""
+        tracked = self.jobs[job]
+        machine, left_out = tracked.job, tracked.left_out(self.now)
+        if not machine.node and tracked.rests and job in self.pending:
+            placed = self.place(job, tracked.spec, machine.attempt + 1, left_out)
+            if not isinstance(placed, tuple):
+                del self.pending[job]
+                row = self.assign_here(job, machine.attempt + 1, str(placed))
+                return ("PLACED", row, [], [], "", "")
+        at = machine.due_at_ms if machine.node else self.wakes_at(job)
+        self.due[f"j|{job}"] = at
+        return ("NOT_DUE",)
+
+    def wakes_at(self, job: str) -> int:
+        tracked = self.jobs[job]
+        return min([tracked.job.due_at_ms, *tracked.resting(self.now).values()])
 
     def defer(self, job: str) -> tuple:
         machine = self.jobs[job].job
@@ -551,18 +738,28 @@ class CellTwin:
     def move(self, job: str, park: int, reason: str) -> tuple:
         tracked = self.jobs[job]
         machine = tracked.job
-        affinity = self.affinity(tracked.spec) if park and not machine.node else ""
-        if machine.node and reason not in ("lease_lapsed", "node_lost", "push_failed"):
+        left = f"{machine.cell}/{machine.node}" if reason != "lease_lapsed" else ""
+        others = [name for name in self.turn_nodes(tracked.spec) if name != left]
+        elsewhere = bool(park and others and others[0].split("/")[0] != self.name)
+        rests = reason in UNBEGUN and (reason != "push_failed" or tracked.spared > 1)
+        if machine.node:
+            tracked.past += (
+                f"{machine.attempt} {machine.node} {tracked.placed_at} {self.now} {reason};"
+            )
+        if machine.node and (rests or reason == "not_running"):
+            tracked.rest(machine.node, self.now)
+        elif machine.node and reason not in ("lease_lapsed", "node_lost", "push_failed"):
             machine.tried.append((machine.node, machine.boot))
+        left_out = tracked.left_out(self.now)
         placed: object = ("NO_AVAILABLE_NODE", "affinity_elsewhere")
-        if not affinity or affinity.split("/")[0] == self.name:
-            placed = self.place(job, tracked.spec, machine.attempt + 1, machine.tried)
+        if not elsewhere:
+            placed = self.place(job, tracked.spec, machine.attempt + 1, left_out, apart=bool(park))
         if not isinstance(placed, tuple):
             return ("PLACED", self.assign_here(job, machine.attempt + 1, str(placed)))
         machine.state, machine.node = CREATED, ""
         tracked.history.append(CREATED)
         self.wait(job, parked=bool(park))
-        return ("PARKED" if park else "QUEUED", *placed)
+        return ("PARKED" if park else "QUEUED", *placed[:2])
 
     def job_place(self, job: str, park: int) -> tuple:
         tracked = self.jobs.get(job)
@@ -573,15 +770,16 @@ class CellTwin:
             return ("JOB_ENDED",)
         if machine.node:
             return ("HELD",)
-        placed = self.place(job, tracked.spec, machine.attempt + 1, machine.tried)
+        left_out = tracked.left_out(self.now)
+        placed = self.place(job, tracked.spec, machine.attempt + 1, left_out)
         if not isinstance(placed, tuple):
             self.pending.pop(job, None)
             return ("PLACED", self.assign_here(job, machine.attempt + 1, str(placed)))
         if job in self.pending:
-            return ("QUEUED", *placed)
+            return ("QUEUED", *placed[:2])
         if park:
             self.wait(job, parked=True)
-            return ("PARKED", *placed)
+            return ("PARKED", *placed[:2])
         unserved = placed[0] == "NO_POOL_FOR_LANG_PAIR" and self.policy.refuse_unserved_pairs
         if machine.attempt == 0 and (unserved or len(self.pending) >= self.policy.pending_jobs_max):
             released: list = []
@@ -589,11 +787,13 @@ class CellTwin:
             self.finish(job, "failed", reason, released)
             return ("SETTLED", released)
         self.wait(job, parked=False)
-        return ("QUEUED", *placed)
+        return ("QUEUED", *placed[:2])
 
     def job_commit(
-        self, job: str, attempt: int, cell: str, name: str, boot: str, acks: bool
+        self, job: str, attempt: int, cell: str, slot: Reserved, asked: tuple[str, ...] | None
     ) -> tuple:
+        """`asked`: the turn's nodes that could not take it; None: they do not matter."""
+        name = slot.node
         tracked = self.jobs.get(job)
         if tracked is None:
             return ("NO_JOB",)
@@ -604,8 +804,14 @@ class CellTwin:
             return ("PLACED", (job, attempt, name, False))
         if machine.node or machine.attempt + 1 != attempt:
             return ("STALE_ATTEMPT",)
+        for named in self.turn_nodes(tracked.spec) if asked is not None else ():
+            if named == f"{cell}/{name}":
+                break
+            if named not in asked:
+                return ("PARKED", "NO_AVAILABLE_NODE", "affinity_elsewhere", named)
         self.pending.pop(job, None)
-        return ("PLACED", (job, attempt, name, self.assign(job, attempt, cell, name, boot, acks)))
+        moved = self.assign(job, attempt, cell, name, slot.boot, slot.acks)
+        return ("PLACED", (job, attempt, name, moved))
 
     def job_cancel(self, job: str) -> tuple:
         tracked = self.jobs.get(job)
@@ -620,8 +826,9 @@ class CellTwin:
         return ("SETTLED", released, freed, self.serve_waiting(local) if local else [])
 
     def lane_fill(
-        self, session_id: str, lane_name: str, index: int, unwanted_from: int, fence: int = 0
-    ) -> tuple:
+        self, session_id: str, lane_name: str, index: int, unwanted_from: int, fence: int, answer,
+        others: JobSpec | None = None,
+    ) -> tuple:  # fmt: skip
         session = self.sessions.get(session_id)
         timer = f"g|{session_id}|{lane_name}"
         if session is None:
@@ -640,26 +847,41 @@ class CellTwin:
             refused = lane.refuses(index, unwanted_from, FILL_AHEAD_MAX)
             if refused:
                 return ("INDEX_AHEAD" if refused == "IN_FLIGHT_LIMIT" else refused,)
-            lane.admit(index, "-", self.now, unwanted_from)
-            lane.entries[index].outcome = ("missing", "refused")
+            lane.admit(index, answer.job, self.now, unwanted_from)
+            lane.entries[index].outcome = (answer.kind, answer.reason)
             session.lanes[lane_name] = lane
+            session.refused.pop((lane_name, index), None)
+            if others is not None and others.audience:
+                session.refused[lane_name, index] = others.audience
             spec = JobSpec(
                 session=session_id,
                 index=index,
                 lane=lane_name,
                 demand="",
                 unwanted_from=unwanted_from,
+                ms=answer.ms,
+                lanes=answer.lanes,
             )
             self.arm_gap(spec)
+            if not session.closed:
+                session.say(spec)
+                session.account(spec, answer.kind)
         released: list = []
         if lane_name in session.lanes:
             self.push(session_id, lane_name, released)
+        if others is not None and others.readers:
+            self.readers_put(others)
+            self.readers_end(others, "-", "missing", "refused", released)
         return ("SETTLED", released)
 
     # The scripts about sessions
 
+    def look_at_clock(self, wall_ms: int) -> int:
+        self.wall, self.now = wall_ms, self.clock.look(wall_ms)
+        return self.now
+
     def session_open(self, name: str, owner: str, tenant: str, lease_ms: int, opening) -> tuple:
-        fence, restart, fields = opening
+        fence, restart, fields, ended = opening
         known = self.sessions.get(name)
         if known is not None and known.tenant != tenant:
             return ("FENCED", "tenant")
@@ -670,17 +892,19 @@ class CellTwin:
                 return ("FENCED", known.owner)
             known.owner, known.fence = owner, max(fence, known.fence)
             if restart:
-                known.start_over(self.now)
+                known.start_over(max(self.now, self.wall))
             reply, session = "RESUMED", known
         else:
-            epoch, before = self.now, 0
+            epoch, before = max(self.now, self.wall), 0
             if known is not None:
-                epoch, before = max(self.now, known.epoch + 1), known.fence
+                epoch, before = max(epoch, known.epoch + 1), known.fence
             goes_on = known is not None and fence and known.owner == owner
             fresh = before if goes_on else before + 1
             reply, session = "OPENED", Session(epoch, owner, tenant, max(fence, fresh))
             self.sessions[name] = session
         session.note(dict(zip(fields[::2], fields[1::2], strict=True)))
+        told = [int(part) for part in ended.split()]
+        session.ended = [max(pair) for pair in zip(session.ended, told or [0] * 4, strict=True)]
         self.due[f"s|{name}"] = self.now + lease_ms
         return (reply, str(session.epoch), session.fence)
 
@@ -697,7 +921,7 @@ class CellTwin:
             if after < session.trimmed:
                 return ("TRIMMED",)
             if after > session.seq:
-                session.start_over(self.now)
+                session.start_over(max(self.now, self.wall))
         previous, session.owner = session.owner, owner
         session.fence += 1
         self.due[f"s|{name}"] = self.now + lease_ms
@@ -706,9 +930,32 @@ class CellTwin:
             session.heard, session.heard_ms, session.top, session.seq,
             tuple((n, max([lane.next_index - 1, *lane.entries]) + 1)
                   for n, lane in session.lanes.items()),
-            tuple(index for lane in session.lanes.values() for index in sorted(lane.entries)),
+            (*(index for n, lane in session.lanes.items() if n != AS_SPOKEN
+               for index in sorted(lane.entries)),
+             *(int(item.head.split(" ")[0]) for item in self.relays.get(name, ())
+               if item.head.split(" ")[1] != AS_SPOKEN)),
             tuple(sorted(turn for turn in session.turns if "/" not in turn)),
+            self.speech_of(session),
+            tuple(self.unsettled(session)),
         )  # fmt: skip
+
+    def speech_of(self, session: Session) -> tuple:
+        passed = tuple(int(part) for part in session.passed.split())
+        return (*session.ended, *passed, session.speech, session.heard_ms, -1)
+
+    def unsettled(self, session: Session):
+        """Utterances that live in all or some of their languages."""
+        found = {
+            index: (index, ms, lanes, best + 1, tuple(names))
+            for index, (ms, lanes, best, names) in session.partly.items()
+        }
+        for lane in session.lanes.values():
+            for index, entry in lane.entries.items():
+                if entry.outcome is None and index not in found and entry.job[0] != "~":
+                    spec = self.jobs[entry.job].spec
+                    if spec.ms:
+                        found[index] = (index, spec.ms, spec.lanes, 4, ())
+        return (found[index] for index in sorted(found))
 
     def session_note(self, name: str, fence: int, fields: dict[str, str | int]) -> str:
         session = self.sessions.get(name)
@@ -737,10 +984,13 @@ class CellTwin:
             return ("NOT_DUE",)
         live = sorted(
             (index, entry.job)
-            for lane in session.lanes.values()
+            for lane_name, lane in session.lanes.items()
             for index, entry in lane.entries.items()
-            if entry.outcome is None
+            if entry.outcome is None and lane_name != AS_SPOKEN
         )
+        if lapse_only and any(self.jobs[job].spec.audience for _, job in live):
+            self.due[f"s|{name}"] = self.now + self.policy.claim_ms
+            return ("NOT_DUE",)
         released: list = []
         for lane_name, lane in session.lanes.items():
             lane.fill_all(self.now, "closed")
@@ -753,6 +1003,7 @@ class CellTwin:
                 nodes.append(local)
             self.finish(job, "cancelled", "closed", released)
         session.turns.clear()
+        session.end_account()
         session.closed = True
         self.due.pop(f"s|{name}", None)
         for lane in session.lanes:
@@ -785,6 +1036,8 @@ class CellTwin:
             return "EPOCH_CHANGED"
         if seq > session.seq:
             return "TRIMMED"
+        for place in range(session.trimmed + 1, seq + 1):
+            self.forget(name, place)
         session.trimmed = max(session.trimmed, seq)
         return "OK"
 
@@ -801,10 +1054,14 @@ class CellTwin:
     # The scripts about leases for other cells
 
     def lease_reserve(
-        self, member: str, demand: str, only: str, tried: list[tuple[str, str]]
+        self, member: str, demand: str, only: str, tried: list[tuple[str, str]], avoid: str = ""
     ) -> tuple:
         held = self.reserved.get(member)
-        if (
+        if held is not None and only and held != only:
+            self.free(held, member, job_tie(member))
+            del self.reserved[member]
+            self.due.pop(f"l|{held}|{member}", None)
+        elif (
             held is not None
             and held in self.nodes
             and self.nodes[held].leases.get(member, 0) > self.now
@@ -812,7 +1069,7 @@ class CellTwin:
             return ("RESERVED", held)
         tie = job_tie(member)
         expires_at = self.now + self.policy.reserve_ms
-        wish = Wish(Demand.parse(demand), tried=frozenset(tried), tie=tie)
+        wish = Wish(Demand.parse(demand), tried=frozenset(self.processes(tried)), tie=tie)
         if only:
             taken = only if may_take(self.fleet(current=True), wish, only) else ""
             if not taken:
@@ -820,17 +1077,19 @@ class CellTwin:
                 verdict = refusal(self.fleet(), groups, self.fleet().members(), wish.demand)
                 return (verdict.code, verdict.label)
         else:
-            verdict = choose(self.fleet(), wish)
+            verdict = choose(self.fleet(), replace(wish, avoid=avoid))
             taken = verdict.node
-            if not taken:
+            if not taken or taken == avoid:
+                groups = rank_pools(self.fleet().pools.values(), wish.demand)
+                verdict = refusal(self.fleet(), groups, self.fleet().members(), wish.demand)
                 return (verdict.code, verdict.label)
         assert self.take(taken, member, expires_at, tie)
         self.reserved[member] = taken
         self.due[f"l|{taken}|{member}"] = expires_at
         return ("RESERVED", taken)
 
-    def lease_confirm(self, name: str, member: str, expires_at: int) -> str:
-        node = self.nodes.get(name)
+    def lease_confirm(self, name: str, member: str, hold_ms: int) -> str:
+        node, expires_at = self.nodes.get(name), self.now + hold_ms
         timer = f"l|{name}|{member}"
         held = node.leases.get(member) if node is not None else None
         if held is not None and held > self.now:
@@ -888,7 +1147,8 @@ class CellTwin:
             fresh.orphans = known.orphans if same else by_expiry(known.leases)
             fresh.leases, fresh.marks = known.leases, known.marks
             fresh.na_from, fresh.na_count = known.na_from, known.na_count
-        fresh.drain = draining or (same and known is not None and known.drain)
+            fresh.hold = known.hold
+        fresh.drain = draining or fresh.hold or (same and known is not None and known.drain)
         fresh.health = Health(status, registered_at_ms=self.now, beat_at_ms=self.now)
         self.nodes[name] = fresh
         self.enter_pool(name)
@@ -930,10 +1190,12 @@ class CellTwin:
         node.missing, node.extra = set(missing), len(unknown)
         return lost, unknown
 
-    def node_drain(self, name: str, *, drain: bool) -> tuple:
-        if name not in self.nodes:
+    def node_drain(self, name: str, *, drain: bool, operator: bool) -> tuple:
+        node = self.nodes.get(name)
+        if node is None:
             return ("NO_NODE",)
-        self.nodes[name].drain = drain
+        node.hold = drain if operator else node.hold
+        node.drain = drain or node.hold
         placed = self.settled(name)
         return ("OK", self.nodes[name].leased(self.now), placed)
 
@@ -969,6 +1231,8 @@ class CellTwin:
             self.due[f"n|{name}"] = self.now + self.policy.claim_ms
         elif not offline:
             self.due[f"n|{name}"] = silent_at
+        elif node.hold:
+            self.due[f"n|{name}"] = self.now + self.policy.stale_ms
         elif node.health.beat_at_ms + self.policy.stale_ms <= self.now:
             del self.nodes[name]
             self.due.pop(f"n|{name}", None)

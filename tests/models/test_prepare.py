@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import re
 import sys
 import wave
 from pathlib import Path
 
 import pytest
 
+from lingua_scheduler.extras import install_command
 from lingua_scheduler.models import ModelCorrupt, PreparationMissing, Store, prepare
 from models.depot import catalogue, model, running_depot, tgz
 
@@ -92,6 +94,8 @@ def test_the_missing_package_is_named_before_anything_is_downloaded(
     with running_depot() as depot:
         download = depot.add("a.tgz", tgz({"package/encoder.onnx": b"x"}))
         whisper = model("whisper", download, prepare="whisper")
-        with pytest.raises(PreparationMissing, match=r"lingua-scheduler\[speech\]"):
+        with pytest.raises(
+            PreparationMissing, match=re.escape(f"run: {install_command('speech')}")
+        ):
             Store(tmp_path, catalogue(depot.url, whisper)).install("whisper")
         assert depot.asked == []

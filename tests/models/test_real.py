@@ -86,8 +86,9 @@ def test_the_quicker_decoder_says_what_the_original_says(store: Store) -> None:
         found.append(network.run(["logits"], fed)[0][0])
     original, quicker = found
     assert (original.argmax(axis=1) == quicker.argmax(axis=1)).all()
-    # Bytes are coarser than floats; by a hundredth of what the scores differ among themselves.
-    assert np.corrcoef(original.ravel(), quicker.ravel())[0, 1] > 0.999
+    # Bytes are coarser than floats, and products of bytes coarser still on processors that add them
+    # up in 16 bits (0.9987 there, 0.9995 elsewhere).
+    assert np.corrcoef(original.ravel(), quicker.ravel())[0, 1] > 0.998
     assert np.abs(original - quicker).mean() < original.std() / 20
 
 

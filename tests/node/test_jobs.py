@@ -66,6 +66,19 @@ def test_a_job_has_every_field_of_its_assignment() -> None:
         assert getattr(given, name) == getattr(assigned, name)
 
 
+def test_a_job_knows_how_long_the_scheduler_still_waits() -> None:
+    given = Job(job(deadline_ms=5000), "n1", lambda message: None)
+    remaining = given.remaining_ms
+    assert remaining is not None
+    assert 0 < remaining <= 5000
+    given.started_at -= 2
+    assert given.remaining_ms is not None
+    assert given.remaining_ms <= remaining - 2000
+    given.started_at -= 4
+    assert given.remaining_ms == 0
+    assert Job(job(), "n1", lambda message: None).remaining_ms is None
+
+
 def test_a_job_is_acked_started_and_answered_in_this_order() -> None:
     async def work(job: Job) -> Result:
         await job.partial("hel")

@@ -34,7 +34,7 @@ from node.scripted import (
 
 pytestmark = pytest.mark.unit
 
-ADDITIONS = {"boot_id", "max_jobs", "sends_acks", "running", "token"}
+ADDITIONS = {"boot_id", "max_jobs", "sends_acks", "running", "token", "labels"}
 
 
 def old_node(scheduler: ScriptedScheduler, **settings: Any) -> OldNode:

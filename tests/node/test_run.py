@@ -36,7 +36,7 @@ node.run()
 
 
 def documented_program() -> str:
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    program, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert DEFAULT_URL in program
     return str(program)
 

@@ -239,6 +239,7 @@ def test_the_packed_form_is_what_the_scripts_read() -> None:
         "services": {"asr": [], "tts": ["t1", "t2"]},
         "features": ["x", "y"],
         "owner": "acme",
+        "labels": [],
     }
 
 

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lingua_scheduler.nodes.health import Health, Usage, after_beat, after_silence, over_threshold
+from lingua_scheduler.nodes.health import (
+    Excess,
+    Health,
+    Usage,
+    after_beat,
+    after_silence,
+    over_threshold,
+    pressure_text,
+    read_pressure,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -198,3 +207,11 @@ def test_a_machine_is_too_busy_above_the_threshold(usage: Usage, is_over: bool) 
 def test_the_threshold_is_a_setting() -> None:
     assert over_threshold(Usage(cpu=51, memory=0), 50)
     assert not over_threshold(Usage(cpu=100, memory=100, gpu=100), 100)
+
+
+def test_what_is_over_the_threshold_is_told_in_numbers_and_read_back() -> None:
+    assert pressure_text(Usage(cpu=85, memory=10), 85) == ""
+    assert read_pressure("") == ()
+    told = pressure_text(Usage(cpu=97.23, memory=40, gpu=91), 85.5)
+    assert told == "cpu 97.2 85.5, gpu 91.0 85.5"
+    assert read_pressure(told) == (Excess("cpu", 97.2, 85.5), Excess("gpu", 91.0, 85.5))

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.unit
 # 16 bytes are one millisecond.
 PCM = AudioFormat("pcm16", 8000)
 BYTES_PER_MS = 16
-RULES = SegmentRules()
+RULES = SegmentRules(silence_ms=800)
 
 
 class Marked:
@@ -133,7 +133,7 @@ def test_the_defaults_are_those_of_the_specification() -> None:
         hangover_auto_ms=150,
         hangover_manual_ms=200,
         short_merge_ms=400,
-        silence_ms=800,
+        silence_ms=400,
         preroll_ms=300,
     )
 
@@ -452,7 +452,8 @@ def test_the_most_bytes_during_the_hangover_of_a_final_chunk_cut_it_at_once() ->
 
 def test_a_final_chunk_that_reaches_the_most_bytes_closes_the_turn_at_once() -> None:
     c = client(max_duration_ms=0, max_bytes=16_000)
-    c.say("A", 1200, is_final=True)
+    c.say("A", 600)
+    c.say("A", 600, is_final=True)
     assert c.told == [("A1200", "manual", 0)]
 
 

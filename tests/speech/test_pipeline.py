@@ -148,6 +148,22 @@ def test_a_job_ends_before_the_scheduler_gives_it_up_and_costs_no_worker(word: s
     run(scenario())
 
 
+@pytest.mark.parametrize(("deadline_ms", "within_s"), [(5000, 3), (1000, 0.5)])
+def test_a_job_ends_by_what_the_scheduler_says_whatever_the_engines_file_has(
+    deadline_ms: int, within_s: float
+) -> None:
+    async def scenario() -> None:
+        async with assembled(attempt_s=3600) as node:
+            with pytest.raises(JobFailed) as late:
+                await done(node, Desk().job("asr!slow!once!told", deadline_ms=deadline_ms))
+            assert late.value.code == "JOB_TIMEOUT"
+            words = late.value.message.split()
+            # Some of it was gone before the work began.
+            assert within_s / 2 < float(words[-2]) <= within_s
+
+    run(scenario())
+
+
 def test_more_speech_than_a_message_may_hold_is_left_out_and_the_text_is_told() -> None:
     async def scenario() -> None:
         async with assembled("asr=ear", "mt=pen", "tts=teller") as node:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SPEAKERS = 12
 # How many utterances must be through before the move, and again after it.
 PAIRS_AROUND = 150
-BOUND_S = 20.0
+BOUND_S = 60.0
 PAUSE_S = 0.005
 SWEEP_PAUSE_S = 0.05
 

@@ -99,7 +99,7 @@ def commands_of_modules(known: set[str], root: Path = SOURCE) -> Iterator[str]:
 
 def command_among(items: list[ast.expr], known: set[str]) -> Iterator[str]:
     words = [item.value if isinstance(item, ast.Constant) else None for item in items]
-    texts = [w.decode() if isinstance(w, bytes) else w for w in words]
+    texts = [w.decode(errors="replace") if isinstance(w, bytes) else w for w in words]
     for n, text in enumerate(texts):
         if isinstance(text, str) and text.isupper():
             argument = texts[n + 1] if n + 1 < len(texts) else None

@@ -295,7 +295,7 @@ async def test_stop_is_harmless_before_start_and_twice(data_dir: Path) -> None:
 @in_a_loop
 async def test_a_second_owner_is_told_who_the_first_is_and_disturbs_nothing(data_dir: Path) -> None:
     async with EmbeddedServer(data_dir) as first:
-        with pytest.raises(EmbeddedServerError, match=f"in use by process {os.getpid()}$"):
+        with pytest.raises(EmbeddedServerError, match=f"in use by process {os.getpid()}\n"):
             await EmbeddedServer(data_dir).start()
         assert call(first.socket_path, "PING") == "PONG"
 
@@ -303,7 +303,7 @@ async def test_a_second_owner_is_told_who_the_first_is_and_disturbs_nothing(data
 @pytest.mark.usefixtures("impatient")
 def test_an_owner_in_another_process_is_named(data_dir: Path) -> None:
     with doomed_scheduler(data_dir, GUARDS[0]) as (owner_pid, _, path):
-        with pytest.raises(EmbeddedServerError, match=f"in use by process {owner_pid}$"):
+        with pytest.raises(EmbeddedServerError, match=f"in use by process {owner_pid}\n"):
             asyncio.run(EmbeddedServer(data_dir).start())
         assert call(path, "PING") == "PONG"
 

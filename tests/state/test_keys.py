@@ -193,7 +193,11 @@ def test_an_id_that_could_be_mistaken_for_something_else_is_refused(value: str) 
         ("session:s-1", "session:<session>"),
         ("session:a:b", "session:<session>"),
         ("outbox:s-1", "outbox:<session>"),
+        ("relay:s-1", "relay:<session>"),
+        ("heard:s-1|17|3", "heard:<speaker>|<epoch>|<number>"),
+        ("said:s-1", "said:<speaker>"),
         ("job:job-1", "job:<job>"),
+        ("request:job-1", "request:<job>"),
         ("audio:s-1|3", "audio:<session>|<index>"),
         ("pending", "pending"),
         ("waiting", "waiting"),
@@ -206,6 +210,8 @@ def test_an_id_that_could_be_mistaken_for_something_else_is_refused(value: str) 
         ("leases:n", "leases:<node>"),
         ("marks:n", "marks:<node>"),
         ("reserved", "reserved"),
+        ("revoked", "revoked"),
+        ("revocations", "revocations"),
         ("instances", "instances"),
         ("instance:host-1", "instance:<instance>"),
         ("inboxes", "inboxes"),
@@ -219,7 +225,7 @@ def test_a_key_is_recognised(rest: str, pattern: str) -> None:
 
 
 def test_every_family_was_recognised_above() -> None:
-    assert len({family.pattern for family in FAMILIES}) == len(FAMILIES) == 23
+    assert len({family.pattern for family in FAMILIES}) == len(FAMILIES) == 30
 
 
 @pytest.mark.parametrize(

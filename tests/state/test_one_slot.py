@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 
+import msgspec
 import pytest
 
 import servers
@@ -19,8 +20,18 @@ from lingua_scheduler.between.stream import InboxStream
 from lingua_scheduler.state.cluster import key_slot
 from lingua_scheduler.state.keys import Cells, InstanceKeys, family_of
 from lingua_scheduler.state.link import LinkOptions
-from lingua_scheduler.state.records import Beat, Claim, ForeignSlot, Lease, Opening
-from lingua_scheduler.state.room_store import Entering, Origin, RoomPolicy, RoomStore
+from lingua_scheduler.state.records import (
+    Ahead,
+    Answer,
+    Beat,
+    Claim,
+    ForeignSlot,
+    JobSpec,
+    Lease,
+    Opening,
+    job_id_of,
+)
+from lingua_scheduler.state.room_store import Entering, RoomPolicy, RoomStore
 from lingua_scheduler.state.scripts import load_scripts
 from lingua_scheduler.state.single import SingleConnection
 from state.test_replies_produced import WANTED, Scene, job
@@ -53,12 +64,15 @@ async def use_every_script(s: Scene) -> None:
     await store.job_place(cell, job(3))
     await store.job_mark(cell, job(1), 1, "n", "RUNNING")
     await store.job_fetch(cell, job(1), 1, "n")
+    await store.records.show(cell, job(1))
+    await store.records.find(cell, "s", 1)
     await store.job_settle(cell, job(1), 1, "n", kind="completed")
     await store.job_settle(cell, job(1), 1, "m", kind="completed")
     await s.fail(2)
     await store.job_cancel(cell, job(3), "unwanted")
     await store.turn_end(cell, "s", "t")
     await store.lane_fill(cell, "s", "fr", index=3)
+    await use_every_script_of_requests(s)
     s.store.now_ms += 10_000
     await store.lane_fill(cell, "s", "fr")
     claim = Claim("t", "", 0)
@@ -69,19 +83,28 @@ async def use_every_script(s: Scene) -> None:
     await store.node_beat(cell, "n", "b", Beat())
     lease = Lease(job(9), 1, "c7")
     slot = await store.lease_reserve(cell, lease, WANTED)
-    await store.job_commit(cell, job(2), 3, "c7", slot)
-    await store.lease_confirm(cell, slot.node, lease, store.now_ms + 1000)
+    await store.job_commit(cell, Lease(job(2), 3, "c0"), "c7", slot)
+    await store.lease_confirm(cell, slot.node, lease, 1000)
     await store.lease_release(cell, slot.node, lease)
     await store.node_mark(cell, "n", "nmt")
     await store.node_drain(cell, "n", drain=True)
     await store.node_offline(cell, "n", "c")
     await store.node_check(cell, "n")
+    await store.cell_time(cell)
     await store.cell_due(cell)
     await store.cell_done(cell, ForeignSlot("c7", "n", job(9), 1))
     await store.cell_pools(cell)
     await store.cell_nodes(cell)
     await use_every_script_of_rooms(s)
+    await use_every_script_of_listeners(s)
     await store.session_close(cell, "s", "bye")
+
+
+async def use_every_script_of_requests(s: Scene) -> None:
+    """A request that is looked for, and what became of the speech."""
+    await s.store.request_bind(s.cell, job(1), "c0")
+    await s.store.request_find(s.cell, job(1), "s")
+    await s.store.session_speech(s.cell, "s")
 
 
 async def use_every_script_of_rooms(s: Scene) -> None:
@@ -96,10 +119,35 @@ async def use_every_script_of_rooms(s: Scene) -> None:
     await rooms.spoke("123456", "s")
     await rooms.read("123456")
     await rooms.check("123456")
-    await rooms.put(s.cell, "s", Origin("x", "1", 1), b"heard 0 en x 0 -\n", "123456")
     await rooms.leave("123456", ("x",))
     rooms.now_ms += 5000
     await rooms.check("123456")
+
+
+async def use_every_script_of_listeners(s: Scene) -> None:
+    """A speaker whose words are for others: here, elsewhere, and as they were spoken."""
+    store, cell = s.store, s.cell
+    for name in ("p", "q", "r"):
+        await store.session_open(cell, name, "i")
+    await s.node("k", slots=2)
+    spec = JobSpec(
+        session="p", index=0, lane="es", demand=WANTED, audience="c0/q c7/z", readers="c0/r",
+        readers_from=0,
+    )  # fmt: skip
+    made = await store.job_submit(cell, job_id_of("p", "0"), spec, b"")
+    assert made.placement is not None
+    await store.job_settle(
+        cell, made.placement.job, 1, made.placement.node, kind="completed",
+        payload=(b"sound", b"text"),
+    )  # fmt: skip
+    _, (item,) = await store.relay_run(cell, "p")
+    await store.outbox_put(cell, Ahead("x|1|1", *item[1:6], ("c0/q",)), ["q"])
+    await store.relay_run(cell, "p", [f"c7 {item.id}"])
+    others = msgspec.msgpack.encode({"audience": "c0/q", "readers": "c0/r", "readers_from": 1})
+    await store.lane_fill(cell, "p", "es", index=1, unwanted_from=1, answer=Answer(others=others))
+    page = await store.outbox_read(cell, "q")
+    assert len(page.entries) == 3
+    await store.outbox_ack(cell, "q", page.epoch, page.last_seq)
 
 
 async def use_every_script_of_instances(s: Scene) -> None:
@@ -118,8 +166,9 @@ async def use_every_script_of_instances(s: Scene) -> None:
     await inbox.finish([second.id, third.id])
     await inbox.remove()
     await inbox.lease("j", 0)
-    await directory.forget("i", 60_000)
     await directory.forget("i", -1)
+    rows, _ = await directory.look()
+    await directory.forget("i", rows["i"].beat_at_ms)
     await directory.leave("i", "b")
 
 
@@ -137,7 +186,7 @@ async def watched(server) -> tuple[dict[str, list[list[str]]], set[str]]:
     reader, writer = await asyncio.open_unix_connection(server.address.path)
     writer.write(b"MONITOR\r\n")
     assert await reader.readline() == b"+OK\r\n"
-    connection = await SingleConnection.open(server.address, LinkOptions())
+    connection = await SingleConnection.open(server.address, LinkOptions(call_timeout_ms=10_000))
     await use_every_script(Scene(connection))
     await use_every_script_of_instances(Scene(connection))
     await connection.command(0, "ECHO", "the end")

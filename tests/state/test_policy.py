@@ -8,7 +8,7 @@ from importlib.resources import files
 import msgspec
 import pytest
 
-from lingua_scheduler.config import Jobs, Models, Nodes, Sessions, Settings
+from lingua_scheduler.config import Jobs, Log, Models, Nodes, Rooms, Sessions, Settings
 from lingua_scheduler.state.policy import CLAIM_MS, FleetPolicy, Policy
 from lingua_scheduler.state.room_store import RoomPolicy
 
@@ -20,11 +20,16 @@ UNUSUAL = Settings(
         attempt_ms=30_001, ack_ms=2_002, attempts_max=4, pending_ms=10_003, pending_jobs_max=1_004,
         binding_ms=90_005, in_flight_max=9, outbox_max=1_006, gap_ms=10_007, reserve_ms=2_008,
         lease_grace_ms=5_009, refuse_unserved_pairs=True, spread=True, spread_ms=30_010,
+        sticky_pools=False,
     ),
     nodes=Nodes(good_beats=2, bad_beats=5, bad_beats_window=6, warmup_ms=60_011, stale_ms=600_012),
     models=Models(unavailable_ms=60_013, debounce_ms=5_014, rate_window_ms=10_015, rate_max=31),
     sessions=Sessions(resume_ms=120_016),
+    rooms=Rooms(kept_bytes_max=1_000_017),
+    log=Log(jobs="all"),
 )  # fmt: skip
+# What jobs need of other sections.
+ELSEWHERE = {"resume_ms": "sessions", "kept_bytes_max": "rooms"}
 
 
 def test_without_settings_the_defaults_of_the_settings_hold() -> None:
@@ -32,7 +37,7 @@ def test_without_settings_the_defaults_of_the_settings_hold() -> None:
     assert FleetPolicy() == FleetPolicy.of(Settings())
 
 
-@pytest.mark.parametrize("name", Policy.__struct_fields__)
+@pytest.mark.parametrize("name", set(Policy.__struct_fields__) - ELSEWHERE.keys() - {"explains"})
 def test_every_number_about_jobs_is_the_setting_of_that_name(name: str) -> None:
     expected = getattr(UNUSUAL.jobs, name)
     assert expected != getattr(Settings().jobs, name)
@@ -40,10 +45,17 @@ def test_every_number_about_jobs_is_the_setting_of_that_name(name: str) -> None:
     assert getattr(FleetPolicy.of(UNUSUAL), name) == expected
 
 
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_number_of_another_section_is_the_setting_of_that_name(name: str) -> None:
+    expected = getattr(getattr(UNUSUAL, ELSEWHERE[name]), name)
+    assert expected != getattr(getattr(Settings(), ELSEWHERE[name]), name)
+    assert getattr(Policy.of(UNUSUAL), name) == expected
+    assert getattr(FleetPolicy.of(UNUSUAL), name) == expected
+
+
 @pytest.mark.parametrize(
     ("section", "name"),
     [
-        ("sessions", "resume_ms"),
         ("nodes", "good_beats"),
         ("nodes", "bad_beats"),
         ("nodes", "bad_beats_window"),
@@ -61,12 +73,18 @@ def test_every_other_number_is_the_setting_of_that_name(section: str, name: str)
     assert getattr(FleetPolicy.of(UNUSUAL), name) == expected
 
 
+def test_placements_explain_themselves_where_all_of_jobs_is_logged() -> None:
+    assert Policy.of(UNUSUAL).explains
+    assert FleetPolicy.of(UNUSUAL).explains
+    assert not Policy.of(Settings()).explains
+
+
 def test_the_time_a_claim_lasts_is_no_setting() -> None:
     assert FleetPolicy.of(UNUSUAL).claim_ms == CLAIM_MS
 
 
 def test_every_number_was_looked_at_above() -> None:
-    assert len(FleetPolicy.__struct_fields__) == len(Policy.__struct_fields__) + 11
+    assert len(FleetPolicy.__struct_fields__) == len(Policy.__struct_fields__) + 10
 
 
 def test_the_hot_path_is_given_only_what_it_needs() -> None:

@@ -11,23 +11,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingua_scheduler.errors import InvalidDemand, InvalidNode
+from lingua_scheduler.state.answers import (
+    read_ahead,
+    read_freed,
+    read_heard,
+    read_placement,
+    read_placements,
+    read_released,
+)
 from lingua_scheduler.state.keys import IDENTIFIER, Cells
 from lingua_scheduler.state.records import (
     LANE,
+    Ahead,
     Beat,
     ForeignSlot,
+    Heard,
     JobSpec,
     Lease,
+    Listener,
     NodeAbout,
     Placement,
     Released,
     job_id_of,
     read_entry,
-    read_freed,
-    read_placement,
-    read_placements,
-    read_released,
     reason_word,
+    speaker_of,
 )
 
 pytestmark = pytest.mark.unit
@@ -46,7 +54,8 @@ def test_a_job_is_packed_under_the_names_the_scripts_read() -> None:
     names = {
         "session": "s", "index": 3, "lane": "en", "demand": "zh>en||||||", "turn": "t",
         "is_slice": True, "closes_turn": True, "preferred": "n", "unwanted_from": 1, "audio": True,
-        "fence": 2, "top": 4, "heard": 41, "heard_ms": 900,
+        "fence": 2, "top": 4, "heard": 41, "heard_ms": 900, "audience": "c0/a c1/b",
+        "readers": "c0/c", "readers_from": 2, "lanes": 3, "ms": 700, "speech": 5,
     }  # fmt: skip
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(JobSpec(**names))) == names
 
@@ -86,7 +95,9 @@ def test_a_node_is_packed_under_the_names_the_scripts_read() -> None:
 @pytest.mark.parametrize("jobs", [None, [], ["job-1|1"]], ids=["not listed", "none", "one"])
 def test_a_beat_tells_jobs_that_are_not_listed_from_none_that_run(jobs: list[str] | None) -> None:
     packed = msgspec.msgpack.decode(msgspec.msgpack.encode(Beat(jobs=jobs)))
-    assert packed == {"good": True, "over": False, "acks": False, "running": 0, "jobs": jobs}
+    assert packed == {
+        "good": True, "over": False, "pressure": "", "acks": False, "running": 0, "jobs": jobs,
+    }  # fmt: skip
 
 
 # Leases.
@@ -117,6 +128,35 @@ def test_an_entry_is_read_with_its_payload_as_it_is() -> None:
 def test_an_entry_of_a_missing_outcome_has_no_job_and_no_payload() -> None:
     read = read_entry(1, b"missing 3 en - 0 gap_timeout\n")
     assert read == Released(1, "missing", 3, "en", "-", 0, "gap_timeout", b"")
+
+
+def test_an_entry_that_others_have_heard_says_so_and_is_read_like_any_other() -> None:
+    entry = read_entry(7, b"+completed 3 en job-1 2 -\ntext")
+    assert entry == Released(7, "completed", 3, "en", "job-1", 2, "-", b"text", is_passed=True)
+    assert not read_entry(7, b"completed 3 en job-1 2 -\n").is_passed
+
+
+def test_who_said_something_is_read_from_what_it_is_kept_under() -> None:
+    assert speaker_of("s-1|1700000000000|3") == speaker_of("!s-1|1700000000000|4") == "s-1"
+
+
+def test_what_listeners_got_is_read_with_their_owners_and_positions() -> None:
+    rows = [b"a", b"i1", b"17", 4, b"b", b"", b"18", 1]
+    raw = [[b"s|5|1", b"completed 3 en job-1 2 -", rows], [b"!s|5|2", b"failed 4 en - 0 x", []]]
+    listeners = (Listener("a", "i1", "17", 4), Listener("b", "", "18", 1))
+    assert read_heard(raw, HOME) == (
+        Heard("s|5|1", "completed", "3 en job-1 2 -", "c7", listeners),
+        Heard("!s|5|2", "failed", "4 en - 0 x", "c7", ()),
+    )
+
+
+def test_what_is_for_other_cells_is_read() -> None:
+    raw = [[b"s|5|1", b"completed 3 en job-1 2 -", 1200, b"\x00sound", b"text", [b"c1/a", b"c2/b"]]]
+    assert read_ahead(raw) == (
+        Ahead(
+            "s|5|1", "completed", "3 en job-1 2 -", 1200, b"\x00sound", b"text", ("c1/a", "c2/b")
+        ),
+    )
 
 
 def test_entries_come_in_pairs_with_their_positions() -> None:

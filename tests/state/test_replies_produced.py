@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import servers
+from clocks import Lived
 from lingua_scheduler.jobs.requirement import Languages, Pipeline, demand
 from lingua_scheduler.nodes.capability import Declared, capability
 from lingua_scheduler.state.keys import Cells
@@ -33,6 +34,7 @@ class Scene:
 
     def __init__(self, connection: SingleConnection, policy: FleetPolicy = POLICY) -> None:
         self.cell = Cells("replies", 1).all[0]
+        connection = Lived(connection)
         self.store = Store(connection, policy)
         self.store.now_ms = 1_000_000
         self.connection = connection
@@ -204,7 +206,7 @@ async def session_closed(s: Scene) -> Reply:
 
 async def index_released(s: Scene) -> Reply:
     await s.session()
-    await s.store.lane_fill(s.cell, "s", "es", index=0, reason="refused")
+    await s.store.lane_fill(s.cell, "s", "es", index=0)
     return (await s.submit()).reply
 
 
@@ -312,7 +314,7 @@ async def lease_lapsed(s: Scene) -> Reply:
     await s.store.node_beat(s.cell, slot.node, "b", Beat())
     await s.session()
     await s.submit(0)
-    return await s.store.lease_confirm(s.cell, slot.node, lease, s.store.now_ms + 30_000)
+    return await s.store.lease_confirm(s.cell, slot.node, lease, 30_000)
 
 
 async def epoch_changed(s: Scene) -> Reply:
@@ -382,7 +384,9 @@ def test_every_reply_has_a_scenario() -> None:
 @pytest.mark.parametrize("reply", list(Reply), ids=lambda reply: reply.name)
 def test_the_server_gives_this_reply(server, reply: Reply) -> None:
     async def play() -> Reply:
-        connection = await SingleConnection.open(server.address, LinkOptions())
+        connection = await SingleConnection.open(
+            server.address, LinkOptions(call_timeout_ms=10_000)
+        )
         try:
             await connection.every_master("FLUSHALL")
             return await SCENARIOS[reply](Scene(connection))

@@ -252,6 +252,8 @@ def value_of(master: Server, key: bytes) -> list[bytes]:
         # A move changes the order of a hash, and nothing reads it in order.
         fields = iter(master.ask("HGETALL", key))
         return [part for pair in sorted(zip(fields, fields, strict=True)) for part in pair]
+    if kind == b"string":
+        return [master.ask("GET", key)]
     read = {b"zset": ("ZRANGE", "WITHSCORES"), b"list": ("LRANGE",)}[kind]
     value: list[bytes] = master.ask(read[0], key, 0, -1, *read[1:])
     return value

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import servers
+from clocks import Lived
 from lingua_scheduler.state.cluster import key_slot
 from lingua_scheduler.state.keys import Cell, Cells
 from lingua_scheduler.state.link import LinkOptions
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.room_store import (
     Entering,
-    Origin,
-    PutAnswer,
     RoomAnswer,
     RoomPolicy,
     RoomStore,
@@ -39,7 +38,7 @@ class Scene:
     def __init__(self, connection: SingleConnection) -> None:
         self.connection = connection
         self.cells = Cells("rooms", 2)
-        self.store = RoomStore(connection, self.cells, POLICY, outbox_max=3)
+        self.store = RoomStore(cast("Any", Lived(connection)), self.cells, POLICY)
         self.store.now_ms = NOW_MS
 
     async def enter(
@@ -69,10 +68,6 @@ class Scene:
         await self.connection.command(home.slot, "HSET", home.key("session", name), *words)
         return home
 
-    async def outbox(self, home: Cell, name: str = "s") -> list[bytes]:
-        key = home.key("outbox", name)
-        return list(await self.connection.command(home.slot, "LRANGE", key, 0, -1))
-
 
 @pytest.fixture(scope="module", name="server")
 def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]:
@@ -82,7 +77,9 @@ def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Ser
 
 def play(server: servers.Server, scenario: Callable[[Scene], Awaitable[None]]) -> None:
     async def whole() -> None:
-        connection = await SingleConnection.open(server.address, LinkOptions())
+        connection = await SingleConnection.open(
+            server.address, LinkOptions(call_timeout_ms=10_000)
+        )
         try:
             await connection.every_master("FLUSHALL")
             await scenario(Scene(connection))
@@ -358,7 +355,7 @@ def test_rooms_are_spread_over_all_cells_and_stay_in_their_slot(server: servers.
             assert {key_slot(key) for key in keys} == {cell.slot}
             rooms = {key.decode().removeprefix(cell.key("room") + ":") for key in keys}
             here = {code for code in codes if s.store.cell_of(code) is cell}
-            assert rooms - {cell.due.decode()} == here
+            assert rooms - {cell.due.decode(), cell.key("clock")} == here
 
     play(server, scenario)
 
@@ -380,81 +377,5 @@ def test_a_session_notes_the_room_it_is_about_to_enter(server: servers.Server) -
         await s.session(cell=1, closed=1)
         assert await s.store.note(home, "s", CODE) is Reply.SESSION_CLOSED
         assert await s.store.noted(home, "s") == SessionNote("closed")
-
-    play(server, scenario)
-
-
-# What a listener hears
-
-
-def test_an_outcome_gets_a_position_of_the_listeners_own(server: servers.Server) -> None:
-    async def scenario(s: Scene) -> None:
-        home = await s.session(cell=1, seq=4, trimmed=3)
-        answer = await s.store.put(home, "s", Origin("a", "5", 9), b"one")
-        assert answer == PutAnswer(Reply.OK, "7", "i9", 5)
-        assert (await s.store.put(home, "s", Origin("b", "5", 2), b"two")).seq == 6
-        assert await s.outbox(home) == [b"one", b"two"]
-
-    play(server, scenario)
-
-
-def test_the_same_outcome_is_put_once_and_what_is_older_never(server: servers.Server) -> None:
-    async def scenario(s: Scene) -> None:
-        home = await s.session()
-        first = await s.store.put(home, "s", Origin("a", "5", 9), b"one")
-        again = await s.store.put(home, "s", Origin("a", "5", 9), b"one")
-        assert again == first._replace(reply=Reply.ALREADY)
-        for older in (Origin("a", "5", 8), Origin("a", "4", 10)):
-            answer = await s.store.put(home, "s", older, b"old")
-            assert answer == PutAnswer(Reply.ALREADY, "7", "i9", 0)
-        # The speaker started over: its positions count from one again.
-        assert (await s.store.put(home, "s", Origin("a", "6", 1), b"two")).seq == 2
-        # The same speaker's texts are counted by themselves.
-        assert (await s.store.put(home, "s", Origin("a~=", "5", 1), b"text")).seq == 3
-        assert await s.outbox(home) == [b"one", b"two", b"text"]
-
-    play(server, scenario)
-
-
-def test_a_position_of_a_former_epoch_is_not_told_as_one_of_this(server: servers.Server) -> None:
-    async def scenario(s: Scene) -> None:
-        home = await s.session()
-        await s.store.put(home, "s", Origin("a", "5", 9), b"one")
-        await s.session(epoch=8)
-        answer = await s.store.put(home, "s", Origin("a", "5", 9), b"one")
-        assert answer == PutAnswer(Reply.ALREADY, "8", "i9", 0)
-
-    play(server, scenario)
-
-
-def test_an_outbox_is_bounded_and_a_session_must_be_there(server: servers.Server) -> None:
-    async def scenario(s: Scene) -> None:
-        home = s.cells.all[0]
-        put = s.store.put
-        assert (await put(home, "s", Origin("a", "5", 1), b"x")).reply is Reply.NO_SESSION
-        await s.session(seq=10, trimmed=7)
-        assert (await put(home, "s", Origin("a", "5", 1), b"x")).reply is Reply.OUTBOX_FULL
-        await s.session(seq=10, trimmed=8)
-        assert (await put(home, "s", Origin("a", "5", 1), b"x")).seq == 11
-        await s.session(trimmed=10, closed=1)
-        assert (await put(home, "s", Origin("a", "5", 2), b"x")).reply is Reply.SESSION_CLOSED
-        assert await s.outbox(home) == [b"x"]
-
-    play(server, scenario)
-
-
-@pytest.mark.parametrize(
-    ("noted", "is_in"), [(CODE, True), ("000001", True), ("", False), ("99", False), (None, True)]
-)
-def test_only_who_is_noted_in_the_room_hears_it(
-    server: servers.Server, noted: str | None, is_in: bool
-) -> None:
-    async def scenario(s: Scene) -> None:
-        home = await s.session()
-        if noted is not None:
-            await s.store.note(home, "s", noted)
-        answer = await s.store.put(home, "s", Origin("a", "5", 1), b"x", f"{CODE} 000001")
-        assert answer.reply is (Reply.OK if is_in else Reply.FENCED)
-        assert len(await s.outbox(home)) == is_in
 
     play(server, scenario)

@@ -15,7 +15,7 @@ from typing import Any
 from stress.live_cast import Load, recorded
 
 # As in job_failover.lua.
-SPARED_MAX = 4
+SPARED_MAX = 16
 
 
 @dataclass(slots=True)

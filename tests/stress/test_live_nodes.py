@@ -113,7 +113,7 @@ def test_the_checker_names_what_is_wrong_with_a_history(
         (replace(ENDED, stale=0), "void: no stale result was rejected"),
         (replace(ENDED, after_freeze_ms=[]), "void: nothing was moved after a freeze"),
         (replace(ENDED, running_most=3), "a node ran more than it takes"),
-        (replace(ENDED, attempts_max=8), "an utterance had too many attempts"),
+        (replace(ENDED, attempts_max=20), "an utterance had too many attempts"),
         (replace(ENDED, leases_left=1), "leases_left: 1"),
         (replace(ENDED, delivered_by_metric=1), "an outcome the metrics do not know"),
     ],

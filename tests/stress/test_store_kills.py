@@ -18,6 +18,7 @@ from lingua_scheduler.config import Settings
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.jobs.dispatcher import Dispatcher
 from lingua_scheduler.jobs.fleet import FleetSnapshot
+from lingua_scheduler.jobs.relay import Relay
 from lingua_scheduler.jobs.requirement import Languages, Pipeline, demand
 from lingua_scheduler.jobs.sweeper import Sweeper
 from lingua_scheduler.nodes.capability import Declared, capability
@@ -125,7 +126,7 @@ async def slots_come_free(load: Load, connection: SingleConnection) -> None:
     dispatcher = Dispatcher(load.store, cells, FleetSnapshot(load.store, cells), POLICY)
     for step in range(40):
         load.store.now_ms = now_ms + step * 10_000
-        await Sweeper(load.store, dispatcher).sweep(load.cell)
+        await Sweeper(load.store, dispatcher, Relay(load.store, cells)).sweep(load.cell)
     rows = await load.store.cell_nodes(load.cell)
     assert sum(row.leased for row in rows) == 0
 

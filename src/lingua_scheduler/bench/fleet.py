@@ -41,7 +41,8 @@ AN_HOUR_MS = 3_600_000
 CHUNK = 500
 # Job records go this long after their outcome. Short, so that records end as fast as they are made,
 # as in a deployment that has run for a while, and memory stays bounded.
-POLICY = FleetPolicy(binding_ms=2_000)
+# Sessions keep to no pool here: whether one is written down would differ from job to job.
+POLICY = FleetPolicy(binding_ms=2_000, sticky_pools=False)
 
 
 class Shape(NamedTuple):

@@ -27,7 +27,7 @@ BODY, PAYLOAD = b"b" * 200, b"p" * 200
 # No worker makes more pairs than this in one slice, whatever the clock does.
 PAIRS_MAX = 100_000
 # What the server counts that is not inside a script.
-OURS = ("evalsha", "info", "config")
+OURS = ("evalsha", "info", "config", "set")
 
 Held = TypeVar("Held")
 

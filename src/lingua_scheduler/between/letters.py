@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from lingua_scheduler.errors import InvalidInput, LinguaError
+from lingua_scheduler.state.records import read_entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lingua_scheduler.state.records import Released
     from lingua_scheduler.state.script import Word
 
 VERSION: Final = 1
@@ -92,6 +94,34 @@ class Outcomes(_Letter, frozen=True):
     spans: tuple[Span, ...] = ()
 
 
+class Place(NamedTuple):
+    """Where something is in a session's outbox."""
+
+    session: str
+    epoch: str
+    seq: int
+
+
+class Said(_Letter, frozen=True):
+    """To the owner of listeners: this outcome of another speaker is in their outboxes."""
+
+    id: str
+    # `kind index lane job attempt reason`
+    line: str
+    cell: str
+    places: tuple[Place, ...]
+
+    @property
+    def job(self) -> str:
+        """Return whose outcome it is."""
+        return self.line.split(" ")[3]
+
+    def outcome(self) -> Released:
+        """Return it as the outboxes have it, without a position."""
+        kind, _, head = self.line.partition(" ")
+        return read_entry(0, f"heard {head}\n{kind} {self.id}".encode())
+
+
 class Progress(_Letter, frozen=True):
     """To a session's owner: a job was `accepted`, is `running`, or was `kept` by its node."""
 
@@ -143,7 +173,17 @@ class Relay(_Letter, frozen=True):
 
 
 Letter = (
-    Push | Stop | Resend | Outcomes | Progress | Partial | Trouble | Taken | RoomChanged | Relay
+    Push
+    | Stop
+    | Resend
+    | Outcomes
+    | Said
+    | Progress
+    | Partial
+    | Trouble
+    | Taken
+    | RoomChanged
+    | Relay
 )
 
 BY_KIND: Final[dict[str, type[Letter]]] = {
@@ -151,6 +191,7 @@ BY_KIND: Final[dict[str, type[Letter]]] = {
     "stop": Stop,
     "resend": Resend,
     "outcomes": Outcomes,
+    "said": Said,
     "progress": Progress,
     "partial": Partial,
     "trouble": Trouble,

@@ -1,7 +1,9 @@
-"""Which instances live: each beats every second, by the server's clock, and sees all others.
+"""Which instances live: each beats every second and sees all others.
 
-An instance is dead when it was silent for longer than `presence_ms` while this one was heard all
-that time: after an outage of the store, which silences all, nobody is declared dead for as long.
+An instance is dead when its last beat has been the same for longer than `presence_ms`, by this
+process' own clock that only goes forward, while this one was heard all that time: after an outage
+of the store, which silences all, nobody is declared dead for as long; and no step of any machine's
+clock makes a dead one live or a living one dead.
 Acting on a death is the owner's (`adoption.py` for the inbox); this only says who and when.
 """
 
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lingua_scheduler.state.script import Connection, Word
+
+
+# How often an instance beats within the silence that makes it dead.
+BEATS_PER_SILENCE = 5
 
 
 class About(NamedTuple):
@@ -39,6 +45,15 @@ class InstanceRow(NamedTuple):
     uptime_ms: int
     about: About
     draining: bool
+    # Its last beat, by the time of the cell.
+    beat_at_ms: int
+
+
+class Beat(NamedTuple):
+    """The last beat of an instance, and since when it is the last, in monotonic time."""
+
+    at_ms: int
+    since: float
 
 
 class View(NamedTuple):
@@ -66,8 +81,8 @@ class Directory:
     ) -> tuple[bool, dict[str, InstanceRow], tuple[str, ...]]:
         """Write a beat; return whether the process was known, all rows, and orphaned inboxes."""
         raw = await self._run("instance_beat", instance, boot, started_at_ms, *fields)
-        _, now_ms, was_known, rows, orphans = raw
-        read = [read_row(row, now_ms) for row in rows]
+        _, now_ms, was_known, rows, orphans, wall_ms = raw
+        read = [read_row(row, now_ms, wall_ms) for row in rows]
         names = tuple(sorted(name.decode() for name in orphans))
         return bool(was_known), {row.instance: row for row in read}, names
 
@@ -76,9 +91,9 @@ class Directory:
         _, rows, orphans = await self.beat("", "", 0)
         return rows, orphans
 
-    async def forget(self, instance: str, silence_ms: int) -> bool:
-        """Drop the record of an instance that is silent for longer; True if this call did it."""
-        raw = await self._run("instance_forget", instance, "", silence_ms)
+    async def forget(self, instance: str, beat_at_ms: int) -> bool:
+        """Drop the record of an instance that has not beaten since; True if this call did it."""
+        raw = await self._run("instance_forget", instance, "", beat_at_ms)
         return bool(raw[0] == Reply.OK and raw[1])
 
     async def leave(self, instance: str, boot: str) -> None:
@@ -121,6 +136,8 @@ class Presence:
         # Since when and until when this instance was heard without a break, in monotonic time.
         self._heard_since: float | None = None
         self._heard_at = 0.0
+        # The last beat of each instance and since when it is known, in monotonic time.
+        self._beats: dict[str, Beat] = {}
         # When each name was first seen with an inbox and no record, in monotonic time.
         self._orphan_since: dict[str, float] = {}
 
@@ -139,7 +156,8 @@ class Presence:
             heard_since = now
         self._heard_since, self._heard_at = heard_since, now
         self._started_at_ms = rows[self.instance].started_at_ms
-        dead = self._dead_of(rows.values())
+        self._take_beats(rows.values())
+        dead = self._dead_of(rows)
         alive = {name: row for name, row in rows.items() if name not in dead}
         self.view = View(alive, dead, was_known, self._lasting(orphans))
         return self.view
@@ -153,16 +171,28 @@ class Presence:
 
         Not if it is back, nor if another survivor was first.
         """
-        return await self._directory.forget(instance, self.presence_ms)
+        known = self._beats.get(instance)
+        return await self._directory.forget(instance, known.at_ms if known is not None else 0)
 
     async def leave(self) -> None:
         """Drop the own record at the orderly end, so that nobody waits for the silence."""
         await self._directory.leave(self.instance, self._boot)
 
-    def _dead_of(self, rows: Iterable[InstanceRow]) -> tuple[str, ...]:
+    def _take_beats(self, rows: Iterable[InstanceRow]) -> None:
+        """Note whose last beat is a new one; it is as old as it says, up to the usual distance."""
+        known, usual_ms = self._beats, self.presence_ms / BEATS_PER_SILENCE
+        self._beats = {}
+        for row in rows:
+            beat = known.get(row.instance)
+            if beat is None or beat.at_ms != row.beat_at_ms:
+                age_ms = min(max(0, row.age_ms), usual_ms)
+                beat = Beat(row.beat_at_ms, self._heard_at - age_ms / 1000)
+            self._beats[row.instance] = beat
+
+    def _dead_of(self, names: Iterable[str]) -> tuple[str, ...]:
         if not self._has_lasted(self._heard_since):
             return ()
-        return tuple(row.instance for row in rows if row.age_ms > self.presence_ms)
+        return tuple(name for name in names if self._has_lasted(self._beats[name].since))
 
     def _lasting(self, orphans: tuple[str, ...]) -> tuple[str, ...]:
         since = self._orphan_since
@@ -173,8 +203,8 @@ class Presence:
         return since is not None and (self._heard_at - since) * 1000 >= self.presence_ms
 
 
-def read_row(raw: list[Any], now_ms: int) -> InstanceRow:
-    """Read one instance of a beat's answer."""
+def read_row(raw: list[Any], now_ms: int, wall_ms: int) -> InstanceRow:
+    """Read one instance of a beat's answer; beats are by the cell's time, its start by the wall."""
     instance, beat_at_ms, flat = raw
     found = {
         field.decode(): value.decode() for field, value in zip(flat[::2], flat[1::2], strict=True)
@@ -185,6 +215,6 @@ def read_row(raw: list[Any], now_ms: int) -> InstanceRow:
         found.get("url", ""),
     )  # fmt: skip
     return InstanceRow(
-        instance.decode(), now_ms - beat_at_ms, started_at_ms, now_ms - started_at_ms, about,
-        found.get("draining") == "1",
+        instance.decode(), now_ms - beat_at_ms, started_at_ms, wall_ms - started_at_ms, about,
+        found.get("draining") == "1", beat_at_ms,
     )  # fmt: skip

@@ -89,7 +89,7 @@ async def check_jobs(ground: Ground, cell: Cell, jobs: Sequence[str]) -> list[Fi
 
 
 def _untimed(ground: Ground, cell: Cell, job: str, view: JobView) -> Finding:
-    overdue_ms = ground.now_ms - view.due_at_ms
+    overdue_ms = ground.now_ms(cell) - view.due_at_ms
     where = f"on {view.node}, attempt {view.attempt}" if view.node else "waits for a node"
     return Finding(
         "job_without_timer", cell.name, job, where, overdue_ms if overdue_ms > 0 else None
@@ -147,7 +147,7 @@ async def check_lease(
             return [Finding("lease_untimed", cell.name, name, timer, args=(node, member))]
     if not why:
         return []
-    age_ms = ground.now_ms - expires_at_ms
+    age_ms = ground.now_ms(cell) - expires_at_ms
     about = f"{why}; the slot has lapsed" if age_ms > 0 else why
     return [
         Finding(
@@ -182,7 +182,7 @@ async def _foreign_over(
     why = over_because(view, lease, node, cell)
     if not why:
         return ""
-    left_ms = expires_at_ms - ground.now_ms
+    left_ms = expires_at_ms - ground.now_ms(cell)
     if 0 < left_ms <= ground.policy.reserve_ms:
         return ""  # reserved: committed in a moment, or it lapses
     reminder = f"r|{cell.name}|{node}|{lease.job}|{lease.attempt}"
@@ -219,6 +219,6 @@ async def check_audio(ground: Ground, cell: Cell, names: Sequence[str]) -> list[
         views = await read_jobs(ground, cell, jobs)
         over = [job for job, view in zip(jobs, views, strict=True) if view is None or view.is_over]
         if over or (fields and not jobs):
-            about = f"for {', '.join(over[:3])}" if over else "for nobody"
+            about = f"for {', '.join(over)}" if over else "for nobody"
             found.append(Finding("audio_without_job", cell.name, name, about))
     return found

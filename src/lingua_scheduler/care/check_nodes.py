@@ -44,7 +44,7 @@ def _check_node(
     if status != "offline" and ground.is_long_dead(instance):
         silent = ground.rows.get(instance)
         about = f"{status} on {instance or 'no instance'}, last beat"
-        age_ms = ground.now_ms - int(row[2] or ground.now_ms)
+        age_ms = ground.now_ms(cell) - int(row[2] or ground.now_ms(cell))
         if silent is None:
             about = f"{status} on {instance or 'no instance'}, which is not known; last beat"
         found.append(Finding("node_of_dead_instance", cell.name, node, about, age_ms, (instance,)))
@@ -90,7 +90,7 @@ async def check_pools(ground: Ground, cell: Cell, pools: Sequence[str]) -> list[
                 node for (node, _), where in zip(page, own, strict=True) if where != pool.encode()
             ]
             if strange:
-                about = f"{', '.join(strange[:3])} is not in it"
+                about = f"{', '.join(strange)} is not in it"
                 found.append(Finding("pool_broken", cell.name, pool, about))
     return found
 

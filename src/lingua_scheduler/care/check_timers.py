@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.keys import Cell
 
 # Kind -> how many parts follow it.
-PARTS = {"j": 1, "g": 2, "s": 1, "n": 1, "m": 1, "l": 4, "r": 4, "room": 1}
+PARTS = {"j": 1, "g": 2, "s": 1, "n": 1, "m": 1, "l": 4, "r": 4, "x": 1, "room": 1}
 # Kind -> what it is a timer of.
 THINGS = {
     "j": "job",
@@ -23,6 +23,7 @@ THINGS = {
     "n": "node",
     "m": "node",
     "l": "slot",
+    "x": "outcome on its way",
     "room": "room",
 }
 
@@ -42,7 +43,7 @@ async def check_timers(ground: Ground, cell: Cell, _: Sequence[str]) -> list[Fin
         for (timer, at_ms), answer in zip(known, answers, strict=True):
             why = _missing(ground, timer, answer)
             if why:
-                overdue_ms = ground.now_ms - at_ms
+                overdue_ms = ground.now_ms(cell) - at_ms
                 age_ms = overdue_ms if overdue_ms > 0 else None
                 found.append(Finding("timer_of_nothing", cell.name, timer, why, age_ms, (timer,)))
     return found
@@ -57,11 +58,13 @@ def _question(cell: Cell, timer: str) -> tuple[str | bytes, ...]:
         return ("HMGET", cell.key("session", name), "epoch", "closed")
     if kind in "nm":
         return ("HGET", cell.key("node", name), "status")
-    if kind == "l":
-        return ("ZSCORE", cell.key("leases", name), "|".join(rest))
-    if kind == "room":
-        return ("HGET", cell.key("room", name), "tenant")
-    return ("EXISTS", cell.due)  # of another cell: see _missing
+    others = {
+        "l": ("ZSCORE", cell.key("leases", name), "|".join(rest)),
+        "x": ("LINDEX", cell.key("relay", name), "0"),
+        "room": ("HGET", cell.key("room", name), "tenant"),
+        "r": ("EXISTS", cell.due),  # of another cell: see _missing
+    }
+    return others[kind]
 
 
 def _missing(ground: Ground, timer: str, answer: Any) -> str:

@@ -34,7 +34,10 @@ class Errands:
         self._post = Post(ground.connection, ground.prefix, SENDER)
 
     async def perform(self, work: Work) -> None:
-        """Tell everybody what there is to do; a letter that nobody gets costs time only."""
+        """Tell everybody what there is to do; a letter that nobody gets costs time only.
+
+        What listeners have got they find by themselves, and what is for others has its timer.
+        """
         for _ in range(MOVES_MAX):
             again = Work()
             for placement in work.push:

@@ -60,6 +60,10 @@ KINDS: Final[dict[str, Kind]] = {
     "outbox_kept": Kind(
         "outcomes of a session that is gone stay for ever", "let them expire after resume_ms"
     ),
+    "relay_without_timer": Kind(
+        "outcomes are on their way to listeners and no timer would bring them",
+        "set the timer: an instance that lives brings them",
+    ),
     "room_without_timer": Kind("no timer would end a room", "set its timer"),
     # Nodes.
     "node_of_dead_instance": Kind(

@@ -1,4 +1,4 @@
-"""What every check of one look shares: the reader, the server's time, who lives.
+"""What every check of one look shares: the reader, the time of each cell, who lives.
 
 An instance is *long dead* when it was silent for several times what makes others take over from it,
 and nobody is doing so now: until then its remains are work in progress, not damage.
@@ -14,10 +14,12 @@ from lingua_scheduler.between.presence import Directory
 from lingua_scheduler.care.reading import Reader
 from lingua_scheduler.state.keys import Cells, InstanceKeys
 from lingua_scheduler.state.policy import FleetPolicy
+from lingua_scheduler.state.store import Store
 
 if TYPE_CHECKING:
     from lingua_scheduler.between.presence import InstanceRow
     from lingua_scheduler.config import Settings
+    from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.script import Connection
 
 # After how many times the silence that makes an instance dead others should have taken over.
@@ -34,8 +36,8 @@ class Ground:
     policy: FleetPolicy
     silence_ms: int
     reader: Reader
-    # By the server's clock, at the beginning of the look.
-    now_ms: int
+    # The time of each cell, by its name, at the beginning of the look.
+    times_ms: dict[str, int]
     rows: dict[str, InstanceRow] = field(default_factory=dict)
     # Names with an inbox, or the mention of one, and no record.
     orphans: tuple[str, ...] = ()
@@ -44,6 +46,10 @@ class Ground:
     # As listed: who may have an inbox, who may have dead letters.
     inboxes: frozenset[str] = frozenset()
     dlqs: frozenset[str] = frozenset()
+
+    def now_ms(self, cell: Cell) -> int:
+        """Return the time by which a cell's timers and leases are judged."""
+        return self.times_ms[cell.name]
 
     @property
     def alive(self) -> list[str]:
@@ -65,7 +71,9 @@ async def read_ground(
     prefix = settings.redis.key_prefix
     cells = Cells(prefix, settings.cells)
     home = cells.all[0]
-    seconds, micros = await connection.command(home.slot, "TIME")
+    policy = FleetPolicy.of(settings)
+    store = Store(connection, policy)
+    times_ms = await asyncio.gather(*(store.cell_time(cell) for cell in cells.all))
     rows, orphans = await Directory(connection, prefix).look()
     inboxes, dlqs = await asyncio.gather(
         connection.command(home.slot, "SMEMBERS", home.key("inboxes")),
@@ -74,9 +82,9 @@ async def read_ground(
     silence_ms = settings.instances.silence_ms
     silent = [name for name, row in rows.items() if row.age_ms > silence_ms]
     return Ground(
-        connection, prefix, cells, FleetPolicy.of(settings), silence_ms,
+        connection, prefix, cells, policy, silence_ms,
         reader or Reader(connection, prefix),
-        int(seconds) * 1000 + int(micros) // 1000,
+        {cell.name: at_ms for cell, at_ms in zip(cells.all, times_ms, strict=True)},
         rows, orphans, await _adopted(connection, prefix, [*silent, *orphans]),
         frozenset(name.decode() for name in inboxes), frozenset(name.decode() for name in dlqs),
     )  # fmt: skip

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PLAIN: Final = frozenset(
     {
         "job", "attempt", "node", "home", "host", "session", "epoch", "seq", "fence", "code",
-        "reason", "step", "is_final", "context_reset", "ends_at_ms",
+        "reason", "step", "is_final", "context_reset", "ends_at_ms", "id", "line", "cell",
     }
 )  # fmt: skip
 PLAIN_CHARS = 128

@@ -18,7 +18,14 @@ from lingua_scheduler.care.check_nodes import (
     check_pools,
 )
 from lingua_scheduler.care.check_queue import check_pending, check_queues, check_waiting
-from lingua_scheduler.care.check_sessions import check_outboxes, check_rooms, check_sessions
+from lingua_scheduler.care.check_sessions import (
+    check_heard,
+    check_outboxes,
+    check_relays,
+    check_rooms,
+    check_said,
+    check_sessions,
+)
 from lingua_scheduler.care.check_timers import check_timers
 from lingua_scheduler.care.finding import Finding
 from lingua_scheduler.care.ground import read_ground
@@ -71,6 +78,9 @@ CHECKS: dict[str, Check] = {
     "waiting": check_waiting,
     "session": check_sessions,
     "outbox": check_outboxes,
+    "relay": check_relays,
+    "heard": check_heard,
+    "said": check_said,
     "room": check_rooms,
     "node": check_nodes,
     "nodes": check_node_list,

@@ -15,6 +15,8 @@ import msgspec
 from lingua_scheduler.between.survey import survey
 from lingua_scheduler.care.reading import Reader
 from lingua_scheduler.state.keys import Cells
+from lingua_scheduler.state.policy import FleetPolicy
+from lingua_scheduler.state.store import Store
 
 if TYPE_CHECKING:
     from lingua_scheduler.between.survey import InboxRow
@@ -87,10 +89,10 @@ async def overview(connection: Connection, settings: Settings) -> Overview:
     """Read everything once."""
     prefix = settings.redis.key_prefix
     cells = Cells(prefix, settings.cells)
-    reader = Reader(connection, prefix)
+    reader, store = Reader(connection, prefix), Store(connection, FleetPolicy.of(settings))
     owned = _Owned()
     rows = await survey(connection, prefix)
-    places = tuple(await asyncio.gather(*(_cell(reader, cell, owned) for cell in cells.all)))
+    places = tuple(await asyncio.gather(*(_cell(store, reader, cell, owned) for cell in cells.all)))
     instances = tuple(_instance(row, owned, settings.instances.silence_ms) for row in rows)
     known = {view.instance for view in instances}
     sessions, nodes = (
@@ -109,9 +111,8 @@ async def overview(connection: Connection, settings: Settings) -> Overview:
     )  # fmt: skip
 
 
-async def _cell(reader: Reader, cell: Cell, owned: _Owned) -> CellView:
-    seconds, micros = (await reader.ask(cell.slot, [("TIME",)]))[0]
-    now_ms = int(seconds) * 1000 + int(micros) // 1000
+async def _cell(store: Store, reader: Reader, cell: Cell, owned: _Owned) -> CellView:
+    now_ms = await store.cell_time(cell)
     nodes, waiting, timers, due, overdue = await reader.ask(
         cell.slot,
         [
@@ -237,9 +238,7 @@ def count_of(count: int, one: str) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """Return names as people list them, the first few."""
-    if len(names) > 3:
-        return f"{', '.join(names[:3])} and {len(names) - 3} more"
+    """Return names as people list them; all of them, as this is in `--json`, too."""
     return ", ".join(names)
 
 

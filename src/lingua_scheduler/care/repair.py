@@ -72,6 +72,7 @@ class Repairs:
             "session_without_timer": self._renew,
             "session_kept": self._forget_session,
             "outbox_kept": self._forget_session,
+            "relay_without_timer": self._relay,
             "room_without_timer": lambda finding: self._mend(finding, "room"),
             "node_of_dead_instance": self._node_lost,
             "node_without_timer": self._node_check,
@@ -125,7 +126,7 @@ class Repairs:
         if not any(each.kind == finding.kind for each in again):
             return self._done(finding, "it is in order by now")
         answer = await self._store.lease_release(cell, node, Lease.read(member.encode()))
-        await self._perform_placed(answer.effects)
+        await self._perform(answer.effects)
         return self._done(finding)
 
     async def _release_lapsed(self, finding: Finding) -> Done:
@@ -133,10 +134,10 @@ class Repairs:
         answer = await self._store.lease_release(
             cell, node, Lease.read(member.encode()), lapsed_only=True
         )
-        await self._perform_placed(answer.effects)
+        await self._perform(answer.effects)
         return self._done(finding)
 
-    async def _perform_placed(self, effects: Effects) -> None:
+    async def _perform(self, effects: Effects) -> None:
         work = Work()
         work.take(effects)
         await self._errands.perform(work)
@@ -165,6 +166,12 @@ class Repairs:
 
     async def _forget_session(self, finding: Finding) -> Done:
         return await self._mend(finding, "session", self._ground.policy.resume_ms)
+
+    async def _relay(self, finding: Finding) -> Done:
+        """Go on with what listeners here have not got; for the others this sets the timer."""
+        effects, _ = await self._store.relay_run(self._cell(finding), finding.name)
+        await self._perform(effects)
+        return self._done(finding)
 
     # Nodes
 
@@ -198,6 +205,8 @@ class Repairs:
             await store.node_check(cell, name)
         elif kind == "m":
             await store.node_mark(cell, name)
+        elif kind == "x":
+            await store.relay_run(cell, name)
         elif kind == "room":
             await self._run(cell, "room", name, "")
         elif kind == "l":
@@ -215,7 +224,9 @@ class Repairs:
         ground, name = self._ground, finding.name
         stream = InboxStream(ground.connection, ground.prefix, name)
         if await stream.remove():
-            await Directory(ground.connection, ground.prefix).forget(name, ground.silence_ms)
+            await Directory(ground.connection, ground.prefix).forget(
+                name, ground.rows[name].beat_at_ms if name in ground.rows else 0
+            )
             return self._done(finding)
         return self._to_the_living("its letters are read")
 

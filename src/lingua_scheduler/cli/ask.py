@@ -9,20 +9,25 @@ from __future__ import annotations
 import argparse
 import http.client
 import os
+import ssl
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
+from lingua_scheduler.cli.trust import CA_VARIABLE, add_ca, tls_of
 from lingua_scheduler.config import load_settings
 from lingua_scheduler.edge.answers import ErrorAnswer
 from lingua_scheduler.errors import ConfigError, LinguaError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from lingua_scheduler.config import Server
 
 TOKEN_VARIABLE = "LINGUA_TOKEN"  # noqa: S105 a name, not a secret
 URL_HELP = "the scheduler (default: as `server` is set)"
@@ -43,6 +48,17 @@ class NoScheduler(LinguaError):
         super().__init__(f"no scheduler answers at {url} ({why}): start one with `lingua serve`")
 
 
+class NotTrusted(LinguaError):
+    """Somebody answers, with a certificate that nobody vouches for."""
+
+    def __init__(self, url: str, why: str) -> None:
+        self.url = url
+        super().__init__(
+            f"the certificate of {url} is not trusted here ({why}): give the service's own with "
+            f"--ca FILE or ${CA_VARIABLE}"
+        )
+
+
 class SchedulerRefused(LinguaError):
     """The scheduler answered, but not with what was asked for."""
 
@@ -51,7 +67,7 @@ class SchedulerRefused(LinguaError):
         self.code = code
         hint = ""
         if status == 401:
-            hint = f"; give a token of scope `admin` with --token or ${TOKEN_VARIABLE}"
+            hint = f"; give it with --token or ${TOKEN_VARIABLE}"
         super().__init__(f"the scheduler refused: {message} ({code}){hint}")
 
 
@@ -61,6 +77,7 @@ class Scheduler:
 
     url: str
     token: str | None
+    tls: ssl.SSLContext | None = None
 
     def get(self, path: str, kind: type[A], **query: str | int) -> A:
         """Return what a path answers."""
@@ -84,12 +101,14 @@ class Scheduler:
             headers["Content-Type"] = "application/json"
         request = urllib.request.Request(f"{self.url}{path}", body, headers)  # noqa: S310 checked
         try:
-            with _opener().open(request, timeout=PATIENCE_S) as answer:
+            with _opener(self.tls).open(request, timeout=PATIENCE_S) as answer:
                 data = answer.read(ANSWER_BYTES_MAX)
         except urllib.error.HTTPError as error:
             with error:
                 raise _refused(error.status or 0, error.read(ANSWER_BYTES_MAX)) from None
         except urllib.error.URLError as error:
+            if isinstance(error.reason, ssl.SSLCertVerificationError):
+                raise NotTrusted(self.url, error.reason.verify_message) from None
             raise NoScheduler(self.url, _why(error.reason)) from None
         except (OSError, http.client.HTTPException) as error:
             raise NoScheduler(self.url, _why(error)) from None
@@ -117,6 +136,7 @@ def add_options(
         "--token", default=default, metavar="T",
         help=f"client token of scope admin, if keys are set (default: ${TOKEN_VARIABLE})",
     )  # fmt: skip
+    add_ca(parser, default)
     parser.add_argument(
         "--json", action="store_true", default=argparse.SUPPRESS if is_nested else False,
         help="print JSON rather than tables",
@@ -133,8 +153,13 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
 
 def scheduler_of(args: argparse.Namespace) -> Scheduler:
     """Return the scheduler that a command line names."""
-    url = _checked(args.url) if args.url else _default_url(args)
-    return Scheduler(url, args.token or os.environ.get(TOKEN_VARIABLE) or None)
+    token = args.token or os.environ.get(TOKEN_VARIABLE) or None
+    if args.url:
+        return Scheduler(_checked(args.url), token, tls_of(args.ca))
+    server = load_settings(args.config, os.environ).server
+    # A certificate of one's own making is trusted by who has the settings that name it.
+    own = Path(server.tls_cert_file) if server.tls_cert_file else None
+    return Scheduler(_url_of(server), token, tls_of(args.ca or own))
 
 
 def id_path(kind: str, name: str) -> str:
@@ -161,8 +186,7 @@ def count_text(count: int, one: str) -> str:
     return f"{count} {one}" if count == 1 else f"{count} {one}s"
 
 
-def _default_url(args: argparse.Namespace) -> str:
-    server = load_settings(args.config, os.environ).server
+def _url_of(server: Server) -> str:
     host = ANY_ADDRESS.get(server.host, server.host)
     scheme = "https" if server.tls_cert_file else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{server.port or 5010}"
@@ -181,8 +205,9 @@ def _at_least_one(text: str) -> int:
     return int(text)
 
 
-def _opener() -> urllib.request.OpenerDirector:
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
+def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    https = urllib.request.HTTPSHandler(context=tls)
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), https, _NoRedirects)
 
 
 def _refused(status: int, data: bytes) -> SchedulerRefused:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -18,11 +20,13 @@ import uvloop
 from lingua_scheduler.bench import live_report
 from lingua_scheduler.bench.chaos import report as chaos_report
 from lingua_scheduler.bench.chaos import scenarios
+from lingua_scheduler.bench.chaos.plants import PLANTS
 from lingua_scheduler.bench.chaos.run import play_all
 from lingua_scheduler.bench.fleet import Shape
 from lingua_scheduler.bench.live import FULL, QUICK, measure_live
 from lingua_scheduler.bench.placement import Plan, measure
 from lingua_scheduler.bench.report import as_json_object
+from lingua_scheduler.cli.bench_rooms import add_rooms
 from lingua_scheduler.cli.bench_speech import add_speech
 from lingua_scheduler.cli.table import render_table
 
@@ -69,6 +73,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     live.add_argument("--json", action="store_true", help="print JSON, one object a line")
     live.set_defaults(run=run_live)
     add_chaos(benches)
+    add_rooms(benches)
     add_speech(benches)
 
 
@@ -89,6 +94,11 @@ def add_chaos(benches: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     chaos.add_argument(
         "--cluster", action="store_true", help="over 3 masters and 3 replicas, in several cells"
     )
+    chaos.add_argument("--cells", type=int, metavar="N", help="spread the state over N cells")
+    chaos.add_argument(
+        "--planted", choices=PLANTS, metavar="FAULT",
+        help=f"schedulers with this fault in them, to see it found: {', '.join(PLANTS)}",
+    )  # fmt: skip
     chaos.add_argument("--seed", type=int, default=1, help="other faults at other moments")
     chaos.add_argument("--keep", type=Path, metavar="DIR", help="keep histories and logs here")
     chaos.add_argument("--json", action="store_true", help="print JSON, one object a line")
@@ -311,12 +321,27 @@ def run_chaos(args: argparse.Namespace) -> int:
     progress = Progress(sys.stderr)
     try:
         played = uvloop.run(
-            play_all(selection, progress.tell, seed=args.seed, keep=args.keep, cluster=args.cluster)
+            play_all(
+                selection,
+                progress.tell,
+                seed=args.seed,
+                keep=args.keep,
+                change=partial(changed_scenario, args),
+            )
         )
     finally:
         progress.end()
     print(chaos_json_lines(played) if args.json else chaos_page(played))
     return 1 if any(run.problems for run in played) else 0
+
+
+def changed_scenario(args: argparse.Namespace, played: scenarios.Scenario) -> scenarios.Scenario:
+    """Return a scenario as the command line wants it."""
+    if args.cluster:
+        played = scenarios.on_cluster(played)
+    if args.cells is not None:
+        played = replace(played, cells=args.cells)
+    return replace(played, planted=args.planted or "")
 
 
 def chaos_json_lines(played: Sequence[chaos_report.Run]) -> str:
@@ -336,6 +361,8 @@ def chaos_page(played: Sequence[chaos_report.Run]) -> str:
             "",
             "stale: results of lost attempts that were rejected. adopted: letters of dead",
             "instances applied by others. p99: of what was under way when something was done.",
+            "unheard, wrong ear: outcomes in rooms that a listener had to get and did not, and",
+            "that somebody got whom they were not meant for. no text: without translation.",
             *(line for run in played for line in chaos_report.notes(run)),
         ]
     )

@@ -1,10 +1,12 @@
 """`lingua config print | check | acl`: the settings, whether they can be used, what they need.
 
-None of them starts or contacts anything. Passwords are masked in all.
+None of them starts anything. `check` asks the store, if tenants are pinned to labels of nodes,
+which nodes it knows; a store that does not answer is no error. Passwords are masked in all.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING
 
@@ -17,9 +19,12 @@ from lingua_scheduler.config import (
     ssl_context,
     to_toml,
 )
+from lingua_scheduler.errors import StoreRejected, StoreUnavailable
 
 if TYPE_CHECKING:
     import argparse
+
+    from lingua_scheduler.config import Settings
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -55,7 +60,35 @@ def run_check(args: argparse.Namespace) -> int:
     print("ok")
     print(f"file: {settings_file(args.config, os.environ) or 'none'}")
     print(f"environment: {', '.join(setting_variables(os.environ)) or 'none'}")
+    for sentence in warnings_of(settings):
+        print(f"warning: {sentence}")
     return 0
+
+
+def warnings_of(settings: Settings) -> list[str]:
+    """Return what can be used and is likely not meant: tenants that no known node may serve."""
+    if not any(tenant.pinned for tenant in settings.tenants):
+        return []
+    # Only here: other settings need nothing of the store to be checked.
+    from lingua_scheduler.cli.explain import running_store  # noqa: PLC0415
+    from lingua_scheduler.jobs.fleet import FleetSnapshot  # noqa: PLC0415
+    from lingua_scheduler.jobs.pinning import Pins, old_names  # noqa: PLC0415
+    from lingua_scheduler.state.keys import Cells  # noqa: PLC0415
+    from lingua_scheduler.state.policy import FleetPolicy  # noqa: PLC0415
+    from lingua_scheduler.state.store import Store  # noqa: PLC0415
+
+    async def unserved() -> list[str]:
+        async with running_store(settings) as connection:
+            cells = Cells(settings.redis.key_prefix, settings.cells)
+            fleet = FleetSnapshot(Store(connection, FleetPolicy.of(settings)), cells)
+            await fleet.refresh()
+        return list(Pins(settings).problems(fleet.pools).values())
+
+    try:
+        return old_names(settings) + asyncio.run(unserved())
+    except (StoreUnavailable, StoreRejected) as error:
+        unknown = f"which labels nodes have is not known: {error}"
+        return [*old_names(settings), unknown]
 
 
 def run_acl(args: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from lingua_scheduler.captions import columns, filled
+from lingua_scheduler.cli.called import own_name
 from lingua_scheduler.cli.models import installed_line, progress_on
 from lingua_scheduler.cli.streams import output_errors, stoppable
 from lingua_scheduler.cli.table import render_table
@@ -24,6 +25,7 @@ from lingua_scheduler.demo.placement import tell_story
 from lingua_scheduler.demo.speech import GROUP, tell_room_story, tell_speech_story
 from lingua_scheduler.interpret import screen as captions
 from lingua_scheduler.models import default_store
+from lingua_scheduler.speech import presets
 
 if TYPE_CHECKING:
     import argparse
@@ -81,6 +83,7 @@ async def tell(showing: Showing, args: argparse.Namespace) -> list[str]:
 
 def install_models(terminal: Terminal) -> None:
     """Fetch what is missing, and say what that is."""
+    presets.check_libraries(presets.default_plan())
     store = default_store()
     missing = [model for model in store.catalogue.expand([GROUP]) if not store.has(model.name)]
     if not missing:
@@ -101,20 +104,11 @@ def invite(terminal: Terminal) -> None:
         ("translate mic --from en --to es --to fr", "your microphone, into two languages"),
         ("translate mic --two-way en es", "two people, each in their own language"),
         ("demo --room", "one speaks, two listen in two languages"),
-        ("serve", "a service of your own"),
-        ("node --engines default", "a node for it, in another terminal"),
+        ("up", "a service of your own on this machine"),
+        ("init", "what a service for other machines needs"),
     ):
         terminal.say(f"{what}:", "note")
         terminal.say(f"  {lingua} {words}")
-
-
-def own_name() -> str:
-    """Return how this command was called, as short as it still works here."""
-    called = Path(sys.argv[0])
-    if called.name != "lingua":
-        return "lingua"
-    here = Path.cwd()
-    return str(called.relative_to(here) if called.is_relative_to(here) else called)
 
 
 class Showing:

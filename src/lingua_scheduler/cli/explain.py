@@ -20,9 +20,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from lingua_scheduler.cli.ask import add_options, scheduler_of
+from lingua_scheduler.cli.spoken import language_argument, source_argument
 from lingua_scheduler.cli.table import render_table
 from lingua_scheduler.config import load_settings
-from lingua_scheduler.errors import InvalidDemand, InvalidLanguage, StoreUnavailable
+from lingua_scheduler.errors import InvalidDemand, StoreUnavailable
 from lingua_scheduler.jobs.explanation import (
     DEFAULT_SERVICES,
     Explanation,
@@ -31,7 +32,6 @@ from lingua_scheduler.jobs.explanation import (
     service_names,
 )
 from lingua_scheduler.jobs.requirement import SERVICES, Demand
-from lingua_scheduler.languages import AUTO, language
 from lingua_scheduler.state.embedded import SOCKET_NAME, SOCKET_NOTE_NAME
 from lingua_scheduler.state.keys import Cells
 from lingua_scheduler.state.link import Address
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from lingua_scheduler.config import Settings
-    from lingua_scheduler.jobs.explanation import ExplainedCell
+    from lingua_scheduler.jobs.explanation import ExplainedCell, ExplainedNode
     from lingua_scheduler.jobs.placement import Wish
     from lingua_scheduler.state.script import Connection
 
@@ -53,11 +53,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `lingua explain`."""
     parser = subparsers.add_parser("explain", help="say where a job would go now, and why")
     parser.add_argument(
-        "--from", dest="source", type=source_language, required=True, metavar="LANG",
+        "--from", dest="source", type=source_argument, required=True, metavar="LANG",
         help="the language spoken, or `auto`",
     )  # fmt: skip
     parser.add_argument(
-        "--to", dest="target", type=target_language, required=True, metavar="LANG",
+        "--to", dest="target", type=language_argument, required=True, metavar="LANG",
         help="the language wanted",
     )  # fmt: skip
     parser.add_argument(
@@ -139,7 +139,8 @@ def page(answer: Explanation, preferred: str) -> str:
     """Return what a person reads: a verdict and a table per cell that has nodes."""
     wanted = Demand.parse(answer.demand)
     whose = f" for {wanted.tenant}" if wanted.tenant else ""
-    parts = [f"{', '.join(wanted.directions)} with {', '.join(wanted.services)}{whose}"]
+    pinned = f", only on nodes with {', '.join(wanted.labels)}" if wanted.labels else ""
+    parts = [f"{', '.join(wanted.directions)} with {', '.join(wanted.services)}{whose}{pinned}"]
     parts += [f"{verdict_line(cell)}\n{node_table(cell)}" for cell in answer.cells if cell.nodes]
     empty = [cell.cell for cell in answer.cells if not cell.nodes]
     if empty:
@@ -171,24 +172,16 @@ def node_table(cell: ExplainedCell) -> str:
                 line.pool,
                 line.taken,
                 line.slots,
-                "chosen" if line.chosen else line.removed_by or "could take it",
+                "chosen" if line.chosen else why_not(line) or "could take it",
             )
             for line in lines
         ],
     )
 
 
-def source_language(text: str) -> str:
-    """Read the spoken language from the command line."""
-    return text if text == AUTO else target_language(text)
-
-
-def target_language(text: str) -> str:
-    """Read a language from the command line."""
-    try:
-        return language(text)
-    except InvalidLanguage as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+def why_not(line: ExplainedNode) -> str:
+    """Return the filter that removed a node, with the labels it lacks."""
+    return f"{line.removed_by}: lacks {', '.join(line.lacks)}" if line.lacks else line.removed_by
 
 
 def services_wanted(text: str) -> tuple[str, ...]:

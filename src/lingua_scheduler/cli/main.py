@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # Modules of lingua_scheduler.cli, in the order of the help text.
 COMMANDS = (
-    "serve", "node", "translate", "models", "sessions", "nodes", "jobs", "explain", "cluster",
-    "doctor", "dlq", "token", "config", "bench", "demo",
+    "up", "serve", "node", "translate", "models", "sessions", "nodes", "jobs", "explain", "cluster",
+    "doctor", "dlq", "init", "token", "config", "bench", "demo",
 )  # fmt: skip
 
 
@@ -63,7 +63,19 @@ def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     for name in commands:
         importlib.import_module(f"lingua_scheduler.cli.{name}").add_parser(subparsers)
+    _let_config_follow(subparsers)
     return parser
+
+
+def _let_config_follow(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Take `--config` after a command, too; without a default, which would undo the one before."""
+    for parser in commands.choices.values():
+        for action in tuple(parser._actions):  # noqa: SLF001 there is no other way to look
+            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+                _let_config_follow(action)
+        parser.add_argument(
+            "--config", type=Path, default=argparse.SUPPRESS, help=argparse.SUPPRESS
+        )
 
 
 def _command_in(arguments: Sequence[str]) -> str:

@@ -16,6 +16,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from lingua_scheduler.cli import node_engines
+from lingua_scheduler.cli.spoken import pair_argument
+from lingua_scheduler.cli.trust import add_ca, tls_of
 from lingua_scheduler.errors import ConfigError
 from lingua_scheduler.node import Node, NodeRefused
 from lingua_scheduler.node.machine import default_node_id
@@ -26,8 +28,6 @@ from lingua_scheduler.node.simulate import Simulation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Where a token is not seen in the list of processes.
-TOKEN_VARIABLE = "LINGUA_NODE_TOKEN"  # noqa: S105 a name, not a secret
 COUNT_MAX = 1000
 MAX_JOBS = 4
 NO_ENGINES = (
@@ -65,8 +65,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help=f"at a time (default: measured at the start; simulated: {MAX_JOBS})")  # fmt: skip
     add("--count", type=whole(1, COUNT_MAX), default=1, metavar="N",
         help="so many nodes in this process, their ids numbered (default: 1)")  # fmt: skip
-    add("--token", metavar="T", default=os.environ.get(TOKEN_VARIABLE) or None,
-        help=f"node token, if the scheduler wants one (default: ${TOKEN_VARIABLE})")  # fmt: skip
+    add("--token", metavar="T", default=os.environ.get(node_engines.TOKEN_VARIABLE) or None,
+        help="node token, if the scheduler wants one (default: "
+        f"${node_engines.TOKEN_VARIABLE})")  # fmt: skip
+    add(
+        "--token-file",
+        metavar="PATH",
+        help="the same in a file, which is read whenever a token is needed: may be replaced",
+    )
+    add("--label", dest="labels", action="append", default=[], metavar="WORD",
+        help="a word operators name it by, such as eu (several times: several)")  # fmt: skip
+    add_ca(parser)
     add("--json-wire", action="store_true", help="JSON instead of MessagePack")
     add("--old-protocol", action="store_true", help="behave as nodes of the older protocol")
     node_engines.add_options(parser)
@@ -99,7 +108,7 @@ def run_nodes(args: argparse.Namespace) -> int:
     if not args.simulate:
         print(f"lingua: {NO_ENGINES}", file=sys.stderr)
         return 2
-    if args.old_protocol and args.token:
+    if args.old_protocol and (args.token or args.token_file):
         raise ConfigError("--token", "nodes of the older protocol have none")
     fleet = Fleet(args)
     with asyncio.Runner(loop_factory=fastest_loop()) as runner:
@@ -142,7 +151,7 @@ class Fleet:
         try:
             await self._nodes[name].serve()
         except NodeRefused as refused:
-            _say(f"{name}: refused for good: {refused.code}: {refused.message}")
+            _say(f"{name}: refused for good: {node_engines.refusal(refused)}")
             return True
         return False
 
@@ -186,7 +195,9 @@ def _node(
         node_id=name,
         pairs=args.pairs,
         max_jobs=args.max_jobs or MAX_JOBS,
-        token=args.token,
+        token=node_engines.token_of(args),
+        labels=args.labels,
+        tls=tls_of(args.ca),
         json_wire=args.json_wire,
         reports_usage=False,
         watch=watch,
@@ -230,7 +241,7 @@ def _simulation(args: argparse.Namespace, number: int) -> Simulation:
 
 def pairs(text: str) -> tuple[str, ...]:
     """Read directions; a colon may stand for the arrow, which a shell would take."""
-    return tuple(pair.replace(":", ">") for pair in text.split(",") if pair)
+    return tuple(pair_argument(pair.replace(":", ">")) for pair in text.split(",") if pair)
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:

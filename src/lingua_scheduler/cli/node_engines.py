@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING
 
 from lingua_scheduler.cli.models import progress_on
 from lingua_scheduler.cli.table import render_table
+from lingua_scheduler.cli.trust import tls_of
 from lingua_scheduler.errors import ConfigError
 from lingua_scheduler.logs import configure_logs
+from lingua_scheduler.messages.codes import ErrorCode
 from lingua_scheduler.models import default_store
 from lingua_scheduler.node import JobFailed, NodeRefused
 from lingua_scheduler.node.machine import default_node_id
@@ -34,9 +36,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from lingua_scheduler.cli.table import Cell
+    from lingua_scheduler.dial import TokenSource
     from lingua_scheduler.node import Node
     from lingua_scheduler.speech.assembly import Loaded
 
+# Where a token is not seen in the list of processes.
+TOKEN_VARIABLE = "LINGUA_NODE_TOKEN"  # noqa: S105 a name, not a secret
 LOOPBACK = "127.0.0.1"
 LANGUAGES_SHOWN = 6
 
@@ -60,6 +65,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--install", action="store_true", help="first install the models of a preset")
 
 
+def token_of(args: argparse.Namespace) -> TokenSource:
+    """Return the token of a command, or what reads it from its file whenever one is needed."""
+    if args.token_file:
+        path = Path(args.token_file)
+        return lambda: path.read_text().strip()
+    token: str | None = args.token
+    return token
+
+
 def run_engines(args: argparse.Namespace) -> int:
     """Serve until told to stop."""
     plan = presets.plan_of(args.engines)
@@ -68,6 +82,7 @@ def run_engines(args: argparse.Namespace) -> int:
     if args.memory_mb is not None:
         plan = plan.with_memory(args.memory_mb)
     recording = None if args.calibrate_with is None else _recording(args.calibrate_with)
+    presets.check_libraries(plan)
     if not _models_are_there(plan, install=args.install):
         return 2
     # Workers that are lost are told there, with the reason; what goes well is printed.
@@ -86,6 +101,8 @@ class Served:
         self._plan = plan
         self._recording = recording
         self._name = args.node_id or default_node_id()
+        # Read first: what cannot be read is told before anything is loaded.
+        self._tls = tls_of(args.ca)
         # The node once it serves; before that a signal ends the whole.
         self._node: Node | None = None
         self._starting: asyncio.Task[int] | None = None
@@ -163,15 +180,15 @@ class Served:
         args = self._args
         urls = args.urls or [DEFAULT_URL]
         self._node = node = assembly.node(
-            urls, node_id=self._name, max_jobs=slots, token=args.token, json_wire=args.json_wire,
-            watch=self._watch,
+            urls, node_id=self._name, max_jobs=slots, token=token_of(args),
+            json_wire=args.json_wire, labels=args.labels, watch=self._watch, tls=self._tls,
         )  # fmt: skip
         began = monotonic()
         _say(f"connecting to {', '.join(urls)}")
         try:
             await node.serve()
         except NodeRefused as refused:
-            _say(f"{self._name}: refused for good: {refused.code}: {refused.message}")
+            _say(f"{self._name}: refused for good: {refusal(refused)}")
             return 1
         stats = node.stats
         _say(
@@ -199,6 +216,13 @@ class Served:
             # Trying again and again is one piece of news.
             self._told.add(word + detail)
             _say(f"{self._name}: {word}: {detail}")
+
+
+def refusal(refused: NodeRefused) -> str:
+    """Say why a node was refused, and if that is its token, where to give another."""
+    where = f"; give it with --token or ${TOKEN_VARIABLE}"
+    is_token = refused.code == ErrorCode.UNAUTHORIZED
+    return f"{refused.code}: {refused.message}{where if is_token else ''}"
 
 
 def _models_are_there(plan: presets.Plan, *, install: bool) -> bool:

@@ -20,7 +20,13 @@ from lingua_scheduler.cli.ask import (
     scheduler_of,
 )
 from lingua_scheduler.cli.table import render_table
-from lingua_scheduler.edge.answers import DrainAnswer, NodeAnswer, NodePage, PairingAnswer
+from lingua_scheduler.edge.answers import (
+    DrainAnswer,
+    NodeAnswer,
+    NodeLanguages,
+    NodePage,
+    PairingAnswer,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -90,7 +96,10 @@ def _drain(args: argparse.Namespace, *, draining: bool) -> int:
     if args.json:
         print(msgspec.json.encode(answer).decode())
     elif draining:
-        print(f"{answer.id} drains: no new work, {count_text(answer.leased, 'job')} to finish")
+        print(
+            f"{answer.id} drains: no new work, {count_text(answer.leased, 'job')} to finish; "
+            f"it stays so over restarts until `lingua nodes resume {answer.id}`"
+        )
     else:
         print(f"{answer.id} gets work again")
     return 0
@@ -137,9 +146,9 @@ def row(node: NodeAnswer) -> tuple[str, ...]:
     """Return the cells of one node."""
     return (
         node.id,
-        condition(node),
+        state_text(node),
         f"{node.leased + node.extra}/{node.slots}",
-        clipped(node.languages),
+        languages_in_words(node.languages),
         " ".join(node.services),
         age_text(node.beat_age_ms),
         f"{node.platform} {node.version}".strip() or "-",
@@ -150,12 +159,39 @@ def row(node: NodeAnswer) -> tuple[str, ...]:
 def condition(node: NodeAnswer) -> str:
     """Return whether a node takes work, or what keeps it from that."""
     if node.status == "offline":
-        return "offline"
+        return "offline (drained)" if node.drained_by_operator else "offline"
     if node.draining:
-        return "draining"
+        # By an operator, until one says `resume`; else the node stops by itself.
+        return "drained" if node.drained_by_operator else "draining"
     return "overloaded" if node.over and node.status == "ready" else node.status
 
 
-def clipped(words: str) -> str:
-    """Return words no longer than a column; `--json` has all of them."""
-    return words if len(words) <= LANGUAGES_CHARS else f"{words[: LANGUAGES_CHARS - 3]}..."
+def state_text(node: NodeAnswer) -> str:
+    """Return its condition, and the number that made it so: `overloaded: cpu 97 % > 90 %`."""
+    state = condition(node)
+    over = [f"{one.resource} {one.percent:.0f} % > {one.percent_max:g} %" for one in node.over_by]
+    return f"{state}: {', '.join(over)}" if over and state == "overloaded" else state
+
+
+def languages_in_words(can: NodeLanguages | None) -> str:
+    """Return what a node translates, as far as there is room; `--json` has all of it."""
+    if can is None:
+        return "unknown"
+    if can.pairs is not None:
+        return listed([pair.replace(">", " to ") for pair in can.pairs])
+    if can.sources is None and can.targets is None:
+        return "any"
+    half = LANGUAGES_CHARS // 2
+    return f"{listed(can.sources, half)} to {listed(can.targets, half)}"
+
+
+def listed(names: Sequence[str] | None, room: int = LANGUAGES_CHARS) -> str:
+    """Return as many names as there is room for, and how many there are besides."""
+    if names is None:
+        return "any"
+    text = names[0] if names else "none"
+    for shown, name in enumerate(names[1:], 1):
+        if len(text) + len(name) + 2 > room:
+            return f"{text} and {len(names) - shown} more"
+        text = f"{text}, {name}"
+    return text

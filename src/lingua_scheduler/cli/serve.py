@@ -125,9 +125,16 @@ def greeting(server: RunningServer) -> str:
             f"  clients  {sockets}{SESSION_PATH}",
             f"  nodes    {sockets}{NODE_PATH}",
             f"  health   {url}/health   metrics {url}/metrics   API {url}/api/v1/openapi.json",
-            f"next: lingua node --simulate --url {sockets}{NODE_PATH}    then: lingua nodes",
+            next_step(settings, f"{sockets}{NODE_PATH}"),
         )
     )
+
+
+def next_step(settings: Settings, node_url: str) -> str:
+    """Return what to type next; where tokens are asked for, that is to make one."""
+    if settings.auth.node_keys:
+        return "next: lingua token create --node NODE_ID    then, there: lingua node --token T"
+    return f"next: lingua node --simulate --url {node_url}    then: lingua nodes"
 
 
 def event_loop_factory() -> type[asyncio.AbstractEventLoop] | None:

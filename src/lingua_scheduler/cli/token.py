@@ -1,8 +1,9 @@
-"""`lingua token create | key | inspect`: who may connect, for how long, and what a token says.
+"""`lingua token`: who may connect, for how long, what a token says; and who may not any more.
 
 What a program wants is alone on stdout (the token, the key), what a person wants to know of it is
 on stderr. Tokens are read from stdin and never from an argument, where every user of the machine
-could see them. Nothing is contacted: a token is good wherever its key is known.
+could see them. Nothing is contacted: a token is good wherever its key is known. Revoking is another
+matter (`token_revoke.py`): the store is told.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from lingua_scheduler.cli.spoken import language_argument
+from lingua_scheduler.cli.token_revoke import add_actions
 from lingua_scheduler.config import load_settings
-from lingua_scheduler.errors import ConfigError, InvalidLanguage
-from lingua_scheduler.languages import language
+from lingua_scheduler.errors import ConfigError
 from lingua_scheduler.tokens import (
     CLIENT_TTL_S,
     DEFAULT_SCOPES,
@@ -42,7 +44,7 @@ UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `lingua token` and its three actions."""
+    """Add `lingua token` and its actions."""
     parser = subparsers.add_parser("token", help="make and read the tokens of clients and nodes")
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     _add_create(actions)
@@ -50,6 +52,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     key.set_defaults(run=run_key)
     inspect = actions.add_parser("inspect", help="read a token from stdin, say if it is valid now")
     inspect.set_defaults(run=run_inspect)
+    add_actions(actions, seconds)
 
 
 def run_create(args: argparse.Namespace, refuse: Callable[[str], NoReturn]) -> int:
@@ -60,6 +63,7 @@ def run_create(args: argparse.Namespace, refuse: Callable[[str], NoReturn]) -> i
     claims = unverified_claims(token.reveal())
     whose = "client" if args.client else f"node {args.node}"
     print(f"{whose} token, valid until {_utc(claims['exp'])}", file=sys.stderr)
+    print(f"to revoke it: lingua token revoke --id {claims['jti']}", file=sys.stderr)
     print(token.reveal())
     return 0
 
@@ -105,8 +109,13 @@ def _add_create(actions: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--scopes", type=scopes, metavar="NAME,NAME",
         help=f"clients: of {', '.join(SCOPES)} (default: speak,listen)",
     )  # fmt: skip
+    create.add_argument("--subject", metavar="SUB", help="clients: whose it is, for revoking")
     create.add_argument("--no-rooms", action="store_true", help="clients: no rooms")
     create.add_argument("--max-jobs", type=int, metavar="N", help="nodes: at most N jobs at once")
+    create.add_argument(
+        "--label", action="append", metavar="WORD", dest="labels",
+        help="nodes: a label it has and no others (several times: several)",
+    )  # fmt: skip
     create.set_defaults(run=partial(run_create, refuse=create.error))
 
 
@@ -120,10 +129,7 @@ def seconds(text: str) -> int:
 
 def languages(text: str) -> list[str]:
     """Read language codes separated by commas."""
-    try:
-        return [language(code.strip()) for code in text.split(",")]
-    except InvalidLanguage as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    return [language_argument(code) for code in text.split(",")]
 
 
 def scopes(text: str) -> list[str]:
@@ -141,8 +147,9 @@ def _check_options(args: argparse.Namespace, refuse: Callable[[str], NoReturn]) 
         "--languages": args.languages,
         "--scopes": args.scopes,
         "--no-rooms": args.no_rooms or None,
+        "--subject": args.subject,
     }
-    of_nodes = {"--max-jobs": args.max_jobs}
+    of_nodes = {"--max-jobs": args.max_jobs, "--label": args.labels}
     for option, value in (of_nodes if args.client else of_clients).items():
         if value is not None:
             refuse(f"{option} is for {'nodes' if args.client else 'clients'}")
@@ -169,6 +176,7 @@ def _configured(args: argparse.Namespace) -> tuple[tuple[Secret, ...], tuple[Sec
 def _client_token(keys: TokenKeys, args: argparse.Namespace) -> Secret:
     return keys.issue_client(
         tenant=args.tenant,
+        subject=args.subject or "",
         languages=args.languages,
         rooms=not args.no_rooms,
         scopes=DEFAULT_SCOPES if args.scopes is None else args.scopes,
@@ -181,6 +189,7 @@ def _node_token(keys: TokenKeys, args: argparse.Namespace) -> Secret:
         args.node,
         tenant=args.tenant,
         max_jobs=args.max_jobs,
+        labels=args.labels,
         ttl_s=NODE_TTL_S if args.ttl is None else args.ttl,
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -18,10 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from lingua_scheduler.cli.ask import TOKEN_VARIABLE, scheduler_of
+from lingua_scheduler.cli.ask import TOKEN_VARIABLE, NotTrusted, scheduler_of
+from lingua_scheduler.cli.spoken import checked, source_checked
 from lingua_scheduler.cli.streams import output_errors, stoppable
 from lingua_scheduler.cli.translate_files import Files, is_on_stdout
-from lingua_scheduler.client import Options
+from lingua_scheduler.cli.trust import add_ca, tls_of
+from lingua_scheduler.client import Options, SessionRefused
+from lingua_scheduler.config import Segmentation
 from lingua_scheduler.errors import ConfigError, LinguaError
 from lingua_scheduler.interpret import (
     Audience,
@@ -35,8 +39,9 @@ from lingua_scheduler.interpret import (
 )
 from lingua_scheduler.interpret.playback import Playback
 from lingua_scheduler.interpret.screen import Screen
-from lingua_scheduler.languages import AUTO, language
+from lingua_scheduler.languages import AUTO
 from lingua_scheduler.local import private_service, unserved_pairs
+from lingua_scheduler.messages.codes import ErrorCode
 from lingua_scheduler.recording import RATE_MAX, RATE_MIN
 
 if TYPE_CHECKING:
@@ -46,7 +51,6 @@ if TYPE_CHECKING:
     from lingua_scheduler.local import PrivateService
 
 STDIN, MICROPHONE = "-", "mic"
-SILENCE_MS: Final = 400
 # Silence after a recording, beyond what ends an utterance.
 TAIL_MS: Final = 300
 SESSION_PATH: Final = "/ws/session"
@@ -81,8 +85,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--fast", action="store_true", help="send a recording as fast as it is taken")
     add("--rate", type=_rate, default=16_000, metavar="HZ",
         help="samples per second of raw audio on standard input (default: 16000)")  # fmt: skip
-    add("--silence-ms", type=_silence, default=SILENCE_MS, metavar="MS",
-        help=f"silence that ends an utterance (default: {SILENCE_MS})")  # fmt: skip
+    add("--silence-ms", type=_silence, metavar="MS",
+        help="silence that ends an utterance (default: as the scheduler is set, "
+        f"{Segmentation().silence_ms} by itself)")  # fmt: skip
     _add_service(parser)
     _add_outputs(parser)
 
@@ -94,6 +99,7 @@ def _add_service(parser: argparse.ArgumentParser) -> None:
         help="a scheduler; several times: its instances (default: the one of the settings if it "
         "runs and serves the languages, else a private one)")  # fmt: skip
     add("--token", metavar="T", help=f"client token, if it wants one (default: ${TOKEN_VARIABLE})")
+    add_ca(group)
     add("--private", action="store_true", help="start a private one in any case")
     add("--engines", nargs="+", metavar="ROLE=NAME", default=[DEFAULT_ENGINES],
         help="engines of the private node (default: default)")  # fmt: skip
@@ -115,7 +121,13 @@ def run_translate(args: argparse.Namespace) -> int:
     """Translate until the source ends; exit code 1 if something failed."""
     _check(args)
     with output_errors():
-        return asyncio.run(translate(args))
+        try:
+            return asyncio.run(translate(args))
+        except SessionRefused as refused:
+            if refused.code != ErrorCode.UNAUTHORIZED:
+                raise
+            hint = f"give it with --token or ${TOKEN_VARIABLE}"
+            raise LinguaError(f"{refused}; {hint}") from refused
 
 
 async def translate(args: argparse.Namespace) -> int:
@@ -133,14 +145,14 @@ def _check(args: argparse.Namespace) -> None:
     if args.two_way:
         if args.spoken or args.targets:
             raise ConfigError("--two-way", "goes without --from and --to")
-        args.two_way = tuple(language(code) for code in args.two_way)
+        args.two_way = tuple(checked("--two-way", code) for code in args.two_way)
         if len(set(args.two_way)) == 1:
             raise ConfigError("--two-way", "needs two languages")
         return
     if not args.spoken or not args.targets:
         raise ConfigError("", "say --from LANG and --to LANG, or --two-way A B")
-    args.spoken = AUTO if args.spoken.lower() == AUTO else language(args.spoken)
-    args.targets = list(dict.fromkeys(language(code) for code in args.targets))
+    args.spoken = source_checked("--from", args.spoken)
+    args.targets = list(dict.fromkeys(checked("--to", code) for code in args.targets))
 
 
 class Translation:
@@ -154,6 +166,7 @@ class Translation:
         self._screen = Screen(stream, os.environ, shows_times=is_live and args.source != STDIN)
         self._files = Files(args, self._screen.noticed)
         self._files.check(Path(args.source) if args.source not in (STDIN, MICROPHONE) else None)
+        self._tls = tls_of(args.ca)
         # One of ours that ends does not come back.
         self._options = Options(open_s=OPEN_S)
         # Why no more could be translated.
@@ -204,7 +217,7 @@ class Translation:
             urls=urls, source=args.spoken or AUTO, targets=tuple(args.targets),
             two_way=args.two_way, silence_ms=args.silence_ms,
             token=args.token or os.environ.get(TOKEN_VARIABLE) or None,
-            options=self._options,
+            tls=self._tls, options=self._options,
             init={"enable_streaming_asr": True}, keeps_audio=False,
         )  # fmt: skip
 
@@ -231,7 +244,7 @@ class Translation:
         elif (path := Path(args.source)).is_fifo():
             yield await PipeSource.open(path, args.rate)
         else:
-            tail_ms = args.silence_ms + TAIL_MS
+            tail_ms = (args.silence_ms or Segmentation().silence_ms) + TAIL_MS
             opened = RecordingSource.open(path, is_live=not args.fast, tail_ms=tail_ms)
             async with opened as source:
                 yield source
@@ -243,7 +256,7 @@ class Translation:
         args = self._args
         if args.urls:
             urls = tuple(session_url(url) for url in args.urls)
-            await _reach(urls)
+            await _reach(urls, self._tls)
             yield urls
             return
         if not args.private and (found := await self._running_scheduler()):
@@ -271,9 +284,12 @@ class Translation:
     async def _running_scheduler(self) -> str:
         """Return the address of the scheduler of the settings, if it runs and has what we want."""
         args = self._args
-        scheduler = scheduler_of(argparse.Namespace(url=None, token=args.token, config=args.config))
+        asked = argparse.Namespace(url=None, token=args.token, config=args.config, ca=args.ca)
+        scheduler = scheduler_of(asked)
         try:
-            missing = await unserved_pairs(scheduler.url, self._pairs(), scheduler.token or "")
+            missing = await unserved_pairs(
+                scheduler.url, self._pairs(), scheduler.token or "", scheduler.tls
+            )
         except urllib.error.HTTPError as error:
             why = f"does not say what it serves (HTTP {error.code}); to use it, give --url"
             self._tell(f"the scheduler at {scheduler.url} {why}")
@@ -285,6 +301,7 @@ class Translation:
             self._tell(f"the scheduler at {scheduler.url} has no node for {wanted} now")
             return ""
         self._tell(f"using the scheduler at {scheduler.url}")
+        self._tls = scheduler.tls
         return session_url(scheduler.sockets)
 
     def _pairs(self) -> list[tuple[str, str]]:
@@ -297,9 +314,14 @@ class Translation:
         """See that the private node will find its models; installs them if asked to."""
         # Only here: who uses another scheduler needs none of it.
         from lingua_scheduler.models import default_store  # noqa: PLC0415
-        from lingua_scheduler.speech.presets import missing_models, plan_of  # noqa: PLC0415
+        from lingua_scheduler.speech.presets import (  # noqa: PLC0415
+            check_libraries,
+            missing_models,
+            plan_of,
+        )
 
         plan = plan_of(self._args.engines)
+        check_libraries(plan)
         missing = missing_models(plan, default_store())
         if not missing:
             return
@@ -343,14 +365,17 @@ class Problems(Unheard):
         self._screen.noticed(what)
 
 
-async def _reach(urls: Sequence[str]) -> None:
-    """Raise if nobody listens at any of these: the session would be tried for long."""
+async def _reach(urls: Sequence[str], tls: ssl.SSLContext | None) -> None:
+    """Raise if nobody whom we trust listens at any of these: it would be tried for long."""
     problems = []
     for parts in map(urlsplit, urls):
         port = parts.port or (443 if parts.scheme == "wss" else 80)
         try:
             async with asyncio.timeout(REACH_S):
-                _, writer = await asyncio.open_connection(parts.hostname, port)
+                checked = (tls or True) if parts.scheme == "wss" else None
+                _, writer = await asyncio.open_connection(parts.hostname, port, ssl=checked)
+        except ssl.SSLCertVerificationError as error:
+            problems.append(str(NotTrusted(f"wss://{parts.netloc}", error.verify_message)))
         except OSError as error:  # TimeoutError is one.
             number = error.errno or 0
             why = os.strerror(number) if number > 0 else error.strerror or "no answer"

@@ -28,8 +28,10 @@ from lingua_scheduler.messages.shared import Coverage
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Unpack
+
+    from lingua_scheduler.dial import TokenSource
 
 __all__ = [
     "Coverage",
@@ -53,8 +55,8 @@ class Settings(TypedDict, total=False):
     # `pcm16` (little-endian, mono) or `opus`; samples per second.
     audio_format: str
     sample_rate: int
-    # A token, or what gives one each time it is needed.
-    token: str | Callable[[], str] | None
+    # A token, or what gives one each time it is needed, at once or when awaited.
+    token: TokenSource
     # For `wss://`, instead of the system's.
     tls: ssl.SSLContext | None
     # More fields of `session_init`.

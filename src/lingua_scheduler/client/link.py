@@ -44,8 +44,8 @@ PASSING_ERRORS: Final = frozenset(
 PERMANENT_CLOSES: Final = frozenset(
     {
         CloseCode.PROTOCOL_ERROR, CloseCode.POLICY_VIOLATION, CloseCode.MESSAGE_TOO_BIG,
-        CloseCode.UNAUTHORIZED, CloseCode.FORBIDDEN, CloseCode.REPLACED, CloseCode.REFUSED,
-        CloseCode.TOO_MANY_ERRORS,
+        CloseCode.UNAUTHORIZED, CloseCode.FORBIDDEN, CloseCode.TOKEN_REVOKED, CloseCode.REPLACED,
+        CloseCode.REFUSED, CloseCode.TOO_MANY_ERRORS,
     }
 )  # fmt: skip
 UPGRADE_REFUSALS: Final = {

@@ -11,7 +11,9 @@ from lingua_scheduler.messages.codec import JSON_PROTOCOL, MSGPACK_PROTOCOL
 from lingua_scheduler.messages.from_client import SessionInit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
+
+    from lingua_scheduler.dial import TokenSource
 
 PLATFORM: Final = "python"
 OPUS_FRAME_MS, OPUS_FRAME_BYTES = 20, 60
@@ -67,8 +69,8 @@ class Wish:
     _: KW_ONLY
     audio_format: str = "pcm16"
     sample_rate: int = 16_000
-    # A token, or what gives one each time it is needed.
-    token: str | Callable[[], str] | None = field(default=None, repr=False)
+    # A token, or what gives one each time it is needed, at once or when awaited.
+    token: TokenSource = field(default=None, repr=False)
     # More fields of `session_init`.
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -79,8 +81,8 @@ class Wish:
         if unknown:
             raise ConfigError("init", f"session_init has no {', '.join(sorted(unknown))}")
 
-    def init(self) -> SessionInit:
-        """Return the message that opens the session."""
+    def init(self, token: str | None) -> SessionInit:
+        """Return the message that opens the session, with the token to show now."""
         fields: dict[str, Any] = {
             "client_version": __version__,
             "platform": PLATFORM,
@@ -89,13 +91,9 @@ class Wish:
             "tgt_langs": self.targets if len(self.targets) > 1 else None,
             "audio_format": self.audio_format,
             "sample_rate": self.sample_rate,
-            "token": self.fresh_token(),
+            "token": token,
         }
         return SessionInit(**(fields | dict(self.more)))
-
-    def fresh_token(self) -> str | None:
-        """Return the token to show now."""
-        return self.token() if callable(self.token) else self.token
 
     @property
     def outcomes_per_utterance(self) -> int:

@@ -13,6 +13,7 @@ from lingua_scheduler.client.events import RoomRefused
 from lingua_scheduler.messages.codes import ErrorCode
 from lingua_scheduler.messages.from_client import RoomCreate, RoomJoin, RoomLeave
 from lingua_scheduler.messages.to_client import (
+    ErrorMessage,
     RoomCreateAck,
     RoomError,
     RoomExpired,
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from lingua_scheduler.messages.to_client import ToClient
 
 
+# When to ask again if the server does not say.
+AGAIN_MS = 500
+
+
 class Rooms:
     """What a session asks about rooms, and the room it is in."""
 
@@ -35,11 +40,14 @@ class Rooms:
         self._send = send
         # How to enter the room again that the session is in.
         self._entry: RoomJoin | None = None
+        # The room it left last: the server may not have heard of it, and there is no answer.
+        self._left = ""
         self._turn = asyncio.Lock()
         self._question: RoomCreate | RoomJoin | None = None
         self._answer: asyncio.Future[str] | None = None
-        # The question was asked before, on a connection that was lost.
+        # The question was asked before, on a connection that was lost or of a store that was away.
         self._is_repeated = False
+        self._again: asyncio.TimerHandle | None = None
 
     @property
     def code(self) -> str:
@@ -64,11 +72,17 @@ class Rooms:
     def leave(self) -> None:
         """Leave the room, if there is one; there is no answer."""
         if self._entry is not None:
-            self._send(RoomLeave(room_code=self._entry.room_code))
+            self._left = self._entry.room_code
+            self._send(RoomLeave(room_code=self._left))
             self._entry = None
 
     def connected(self, *, is_other_session: bool) -> None:
-        """There is a connection: ask again, and let a new session into the old one's room."""
+        """There is a connection: ask again, and let a new session into the old one's room.
+
+        Before any audio, which is for whoever is there then.
+        """
+        if self._left and not is_other_session and self._left != self.code:
+            self._send(RoomLeave(room_code=self._left))
         if self._question is not None:
             self._is_repeated = not is_other_session
             self._send(self._question)
@@ -81,11 +95,32 @@ class Rooms:
             self._entry = None
         elif isinstance(message, RoomError):
             self._refused(message)
+        elif isinstance(message, ErrorMessage):
+            self._not_now(message)
         elif isinstance(message, self._expected):
             self._entered(message.room_code)
 
+    def _not_now(self, error: ErrorMessage) -> None:
+        """The store was away, perhaps for our question: ask once more when it may be back."""
+        is_away = error.code == ErrorCode.SCHEDULER_DEPENDENCY_DOWN
+        if is_away and (self._question is not None or self._left) and self._again is None:
+            loop = asyncio.get_running_loop()
+            wait_ms = error.retry_after_ms or AGAIN_MS
+            self._again = loop.call_later(wait_ms / 1000, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._again = None
+        if self._left and self._left != self.code:
+            # First of all: who is still in the former room cannot be in another.
+            self._send(RoomLeave(room_code=self._left))
+        if self._question is not None:
+            self._is_repeated = True
+            self._send(self._question)
+
     def end(self, error: LinguaError) -> None:
         """The session has ended: nothing will be answered."""
+        if self._again is not None:
+            self._again.cancel()
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error)
 
@@ -107,6 +142,7 @@ class Rooms:
             return
         if isinstance(question, RoomJoin) and question.room_code != code:
             return
+        self._left = ""
         self._entry = RoomJoin(
             room_code=code,
             display_name=question.display_name,
@@ -115,6 +151,9 @@ class Rooms:
         self._answer.set_result(code)
 
     def _refused(self, error: RoomError) -> None:
+        if error.code == ErrorCode.NOT_IN_ROOM:
+            self._left = ""  # it had heard of it
+            return
         if self._answer is None or self._answer.done():
             return
         question = self._question

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lingua_scheduler.client.events import Reset, SessionLost, SessionRefused
 from lingua_scheduler.client.link import NotNow, raise_if_permanent
 from lingua_scheduler.client.talk import Talk
+from lingua_scheduler.dial import fresh_token, insist_on_token
 from lingua_scheduler.errors import InvalidMessage
 from lingua_scheduler.messages.codes import CloseCode
 from lingua_scheduler.messages.from_client import FromClient, RoomCreate, RoomJoin
@@ -46,6 +47,8 @@ class Session:
         self._wish = wish
         self._options = options
         self._talk = Talk(wish, options)
+        # What is shown with the next first message.
+        self._token: str | None = None
         # Why a session must be opened; None while there is one to go on with.
         self._gone: str | None = ""
         # How far it was when the connection began: one that brought it forward was a good one.
@@ -120,6 +123,7 @@ class Session:
     ) -> str:
         """Make a room, join it and return its code; raises `RoomRefused`."""
         self._talk.check_open()
+        await self._talk.until_accepted()
         question = RoomCreate(preferred_lang=preferred_lang, display_name=display_name)
         return await self._talk.rooms.create(question)
 
@@ -128,13 +132,15 @@ class Session:
     ) -> None:
         """Join a room; raises `RoomRefused`."""
         self._talk.check_open()
+        await self._talk.until_accepted()
         await self._talk.rooms.join(
             RoomJoin(room_code=code, preferred_lang=preferred_lang, display_name=display_name)
         )
 
     async def leave_room(self) -> None:
-        """Leave the room."""
+        """Leave the room; what was said before is still for those in it."""
         self._talk.check_open()
+        await self._talk.until_accepted()
         self._talk.rooms.leave()
 
     def __aiter__(self) -> Session:
@@ -182,11 +188,16 @@ class Session:
             raise
 
     async def _stay(self) -> None:
-        """Wait until the connection is lost, or is to be left."""
+        """Wait until the connection is lost or to be left; its token is kept fresh meanwhile."""
         line, go_away = self._talk.line, self._talk.go_away
         assert line is not None
-        ends: set[asyncio.Future[Any]] = {line.ended, go_away}
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        keeping = asyncio.create_task(self._keep_token())
+        ends: set[asyncio.Future[Any]] = {line.ended, go_away, keeping}
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not keeping.cancel():
+                keeping.result()
         if line.ended.done():
             line.ended.result()
             self._look_at_close(line)
@@ -195,12 +206,22 @@ class Session:
             self._link.forgive()
             await asyncio.sleep(go_away.result())
 
+    async def _keep_token(self) -> None:
+        """Show a newer token whenever the server says that this one ends; raises a provider's."""
+        while True:
+            await self._talk.expiring.wait()
+            self._talk.expiring.clear()
+            if callable(self._wish.token):
+                self._talk.refresh(await insist_on_token(self._wish.token) or "")
+
     def _look_at_close(self, line: Line) -> None:
         if line.close_code == CloseCode.REPLACED and self._link.unanswered:
             # A former try of our own came through late.
             self._link.unanswered -= 1
-        elif line.close_code == CloseCode.GOING_AWAY:
+        elif line.close_code in (CloseCode.GOING_AWAY, CloseCode.TOKEN_EXPIRED):
             self._link.forgive()
+        elif line.close_code == CloseCode.TOKEN_REVOKED and callable(self._wish.token):
+            pass  # it may give another one
         elif not self._talk.over.is_set():
             raise_if_permanent(line)
 
@@ -237,6 +258,11 @@ class Session:
 
     async def _try(self) -> None:
         """Resume at the next URL, or open a session there if the old one is gone."""
+        try:
+            # Before the connection: it would wait for its first message.
+            self._token = await fresh_token(self._wish.token)
+        except (OSError, TimeoutError) as error:
+            raise NotNow(f"no token now: {str(error) or 'none came in time'}") from None
         line, answer = await self._link.attempt(self._first_message, self._welcome)
         if not isinstance(answer, ResumeRejected):
             return
@@ -251,7 +277,8 @@ class Session:
             await self._link.ask(line, self._first_message)
 
     def _first_message(self) -> FromClient:
-        return self._talk.resume_message() if self._gone is None else self._wish.init()
+        token = self._token
+        return self._talk.resume_message(token) if self._gone is None else self._wish.init(token)
 
     def _welcome(self, line: Line, answer: Answer) -> None:
         """A connection was found; called in its read callback, before anything else is read."""

@@ -22,6 +22,7 @@ from lingua_scheduler.messages.from_client import (
     OutcomeAck,
     SessionClose,
     SessionResume,
+    TokenRefresh,
 )
 from lingua_scheduler.messages.to_client import (
     AsrPartial,
@@ -38,6 +39,7 @@ from lingua_scheduler.messages.to_client import (
     SessionReset,
     SessionResumed,
     ToClient,
+    TokenExpiring,
     TranslationResult,
     UtteranceAccepted,
 )
@@ -76,6 +78,8 @@ class Talk:
         self.is_leaving = False
         # Done when it is to be left: how long to wait before.
         self.go_away: asyncio.Future[float]
+        # The connection's token ends soon.
+        self.expiring = asyncio.Event()
         # Closed as asked, or failed with an error.
         self.over = asyncio.Event()
         self.error: LinguaError | None = None
@@ -95,6 +99,8 @@ class Talk:
         self._pace = Pace()
         self._pace_timer: asyncio.TimerHandle | None = None
         self._ack_timer: asyncio.TimerHandle | None = None
+        # Set when the server accepts something, and at the end.
+        self._has_news = asyncio.Event()
         # Who waits for the next connection.
         self._movers: list[asyncio.Future[None]] = []
         self._actions: dict[type, Callable[[Any], None]] = {
@@ -108,6 +114,7 @@ class Talk:
             SessionReset: self._take_reset,
             SessionCloseAck: self._take_close_ack,
             GoAway: self._take_go_away,
+            TokenExpiring: self._take_expiring,
             ServerHeartbeat: self._ignore,
             SessionInitAck: self._ignore,
             SessionResumed: self._ignore,
@@ -130,12 +137,33 @@ class Talk:
         self.replay.add(payload, is_final=is_final, timestamp_ms=int(time() * 1000))
         self._pump()
 
+    async def until_accepted(self) -> None:
+        """End what is being said, and wait until the server has all that was said so far.
+
+        Before the audience changes: what a lost connection makes the client say again would be
+        heard by those who are there then.
+        """
+        replay = self.replay
+        if not self.resume_token or replay.open_seq == replay.next_seq:
+            return
+        replay.add(b"", is_final=True, timestamp_ms=int(time() * 1000))
+        last = replay.next_seq
+        self._pump()
+        while replay.open_seq < last:
+            self._has_news.clear()
+            await self._has_news.wait()
+            self.check_open()
+
     def close(self, reason: str) -> None:
         """Ask for the end, after all that was said."""
         self.is_closing = True
         self._close_reason = reason
         self.mailbox.last_call()
         self._pump()
+
+    def refresh(self, token: str) -> None:
+        """Show a newer token on the connection."""
+        self._say(TokenRefresh(token=token))
 
     def leave(self) -> None:
         """Ask for the end without waiting for it."""
@@ -150,12 +178,12 @@ class Talk:
         if self.is_closing or self.over.is_set():
             raise SessionLost("it was closed")
 
-    def resume_message(self) -> SessionResume:
-        """Return what asks another server to go on with this session."""
+    def resume_message(self, token: str | None) -> SessionResume:
+        """Return what asks another server to go on with this session, with the token to show."""
         return SessionResume(
             session_id=self.id, resume_token=self.resume_token, epoch=self.heard.epoch,
             last_seq=self.heard.seq, next_audio_seq=self.replay.first_seq,
-            audio_ms=self.replay.audio_ms, token=self._wish.fresh_token(),
+            audio_ms=self.replay.audio_ms, token=token,
         )  # fmt: skip
 
     def _pump(self) -> None:
@@ -276,11 +304,13 @@ class Talk:
             is_answered = self.heard.accepted(index, message.end_ms - message.start_ms)
         if message.last_seq is not None:
             self.replay.accept(message.last_seq, message.end_ms, index, is_answered=is_answered)
+            self._has_news.set()
         self._notice(message)
         self._pump_again()
 
     def _take_audio_ack(self, message: AudioAck) -> None:
         self.replay.accept(message.seq, message.audio_ms, None, is_answered=True)
+        self._has_news.set()
         self._pump_again()
 
     def _take_backpressure(self, message: Backpressure) -> None:
@@ -301,6 +331,10 @@ class Talk:
         self._notice(message)
         if not self.go_away.done():
             self.go_away.set_result(message.reconnect_after_ms / 1000)
+
+    def _take_expiring(self, message: TokenExpiring) -> None:
+        self._notice(message)
+        self.expiring.set()
 
     # Another connection (called in its read callback)
 
@@ -345,6 +379,7 @@ class Talk:
         self.line = line
         line.connect(self._take, self._take_congestion)
         self.go_away = asyncio.get_running_loop().create_future()
+        self.expiring.clear()
         self.is_leaving = self._is_close_sent = False
         self._is_paused = self._is_congested = False
         if self.mailbox.is_full:
@@ -373,6 +408,7 @@ class Talk:
             return
         self.error = error
         self.over.set()
+        self._has_news.set()
         self._stop_ack_timer()
         if self._pace_timer is not None:
             self._pace_timer.cancel()

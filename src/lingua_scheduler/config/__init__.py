@@ -15,6 +15,7 @@ from lingua_scheduler.config.show import SettingRow, describe, describe_sections
 from lingua_scheduler.config.tree import (
     Auth,
     Jobs,
+    Log,
     Models,
     Nodes,
     Redis,
@@ -29,6 +30,7 @@ from lingua_scheduler.config.tree import (
 __all__ = [
     "Auth",
     "Jobs",
+    "Log",
     "Models",
     "Nodes",
     "Redis",

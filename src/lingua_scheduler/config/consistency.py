@@ -1,7 +1,8 @@
 """Rules that join settings: each value is possible by itself, but together they contradict.
 
-The first broken rule raises a `ConfigError` that names the setting to change. URLs are checked here
-too, as what one may contain depends on the deployment mode. `load_settings` is the caller.
+The first broken rule raises a `ConfigError` that names the setting to change; only what is missing
+to listen for others is told all at once. URLs are checked here too, as what one may contain depends
+on the deployment mode. `load_settings` is the caller.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.labels import LABEL, LABELS_MAX
 
 if TYPE_CHECKING:
-    from lingua_scheduler.config.tree import Redis, Settings
+    from lingua_scheduler.config.tree import Redis, Settings, Tenant
     from lingua_scheduler.secret import SecretUrl
 
 KEY_LENGTH_MIN = 32
@@ -138,9 +140,23 @@ def _check_tenants(settings: Settings) -> None:
         if tenant.id in seen:
             raise ConfigError(f"tenants[{index}].id", f"is given twice: {tenant.id}")
         seen.add(tenant.id)
+        _check_pins(f"tenants[{index}]", tenant)
         if tenant.cells > settings.cells:
             problem = f"must be at most cells = {settings.cells}, got: {tenant.cells}"
             raise ConfigError(f"tenants[{index}].cells", problem)
+
+
+def _check_pins(path: str, tenant: Tenant) -> None:
+    for entry in tenant.pools:
+        if not LABEL.match(entry):
+            problem = (
+                "are labels of nodes now (set tenants[].labels, and `lingua node --label`), "
+                f"and this is none: {entry!r}"
+            )
+            raise ConfigError(f"{path}.pools", problem)
+    if len(tenant.pinned) > LABELS_MAX:
+        problem = f"are at most {LABELS_MAX}, got: {len(tenant.pinned)}"
+        raise ConfigError(f"{path}.labels", problem)
 
 
 def _check_listening(settings: Settings) -> None:
@@ -152,15 +168,31 @@ def _check_listening(settings: Settings) -> None:
         if any(len(key.reveal()) < KEY_LENGTH_MIN for key in getattr(auth, name)):
             problem = f"each must have at least {KEY_LENGTH_MIN} characters"
             raise ConfigError(f"auth.{name}", f"{problem}: `lingua token key` makes one")
-    if is_loopback(server.host):
-        return
-    for name in ("client_keys", "node_keys"):
+    if not is_loopback(server.host):
+        _check_open(settings)
+
+
+def _check_open(settings: Settings) -> None:
+    """Raise if others than this machine could come in unasked or unheard; names all that lacks."""
+    server, auth = settings.server, settings.auth
+    lacks = []
+    for name, who in (("client_keys", "clients"), ("node_keys", "nodes")):
         if not getattr(auth, name):
-            problem = f"is needed to listen on {server.host}: `lingua token key` makes one"
-            raise ConfigError(f"auth.{name}", problem)
+            todo = f"a key that the tokens of {who} are signed with; `lingua token key` makes one"
+            lacks.append((f"auth.{name}", todo))
     if not server.tls_cert_file and not server.behind_proxy:
-        problem = f"is needed to listen on {server.host} (or server.behind_proxy = true)"
-        raise ConfigError("server.tls_cert_file", problem)
+        todo = (
+            "a certificate, with its key in server.tls_key_file; or set server.behind_proxy = true "
+            "if a proxy in front ends TLS"
+        )
+        lacks.append(("server.tls_cert_file", todo))
+    if lacks:
+        lines = "".join(f"\n  {path}: {todo}" for path, todo in lacks)
+        raise ConfigError(
+            lacks[0][0],
+            f"is needed to listen on {server.host}; all that is missing:{lines}\n"
+            "`lingua init` makes all of it, with a settings file for `lingua serve --config FILE`",
+        )
 
 
 def is_loopback(host: str) -> bool:

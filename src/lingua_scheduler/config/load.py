@@ -39,7 +39,7 @@ DEFAULT_FILE = Path("lingua.toml")
 # Variables with our prefix that are not settings: where the file is, and the test suite's own.
 NOT_SETTINGS = frozenset(
     {
-        FILE_VARIABLE, "LINGUA_MODEL_STEPS", "LINGUA_TOKEN", "LINGUA_NODE_TOKEN",
+        FILE_VARIABLE, "LINGUA_MODEL_STEPS", "LINGUA_TOKEN", "LINGUA_NODE_TOKEN", "LINGUA_CA",
         # The model manager's.
         "LINGUA_MODELS", "LINGUA_NPM_URL", "LINGUA_PYPI_URL", "LINGUA_DEBIAN_URL",
     }

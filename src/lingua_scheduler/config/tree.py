@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.labels import LABEL_PATTERN
 from lingua_scheduler.secret import Secret, SecretUrl
 
 AUTO = "auto"
@@ -35,6 +36,14 @@ def _text(text: str, *, allowed: str = "", pattern: str | None = None) -> Meta:
 
 _ID_PATTERN = r"\A[A-Za-z0-9_.:-]{1,128}\Z"
 _ID_ALLOWED = "1 to 128 characters of A-Z a-z 0-9 _ . : -"
+_Label = Annotated[
+    str,
+    _text(
+        "A label of nodes.",
+        allowed="1 to 63 characters of A-Z a-z 0-9 _ . -, a letter or digit first",
+        pattern=LABEL_PATTERN,
+    ),
+]
 _Id = Annotated[str, _text("An identifier.", allowed=_ID_ALLOWED, pattern=_ID_PATTERN)]
 
 
@@ -112,9 +121,18 @@ class Segmentation(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     pause_ms: Annotated[
         int, _ms(0, HOUR_MS, "A pause without audio this long ends an utterance; 0: never.")
     ] = 3000
+    # The one default of the service, the command line, the demo and the benchmarks. Who listens to
+    # an interpreter waits for it after every sentence, and it is what all published figures were
+    # measured with; twice as much cuts fewer sentences in two and makes everybody wait longer.
     silence_ms: Annotated[
-        int, _ms(100, HOUR_MS, "Silence in a pcm16 stream this long ends an utterance.")
-    ] = 800
+        int,
+        _ms(
+            100,
+            HOUR_MS,
+            "Silence in a pcm16 stream this long ends an utterance. Less is quicker and cuts more "
+            "sentences in two.",
+        ),
+    ] = 400
     voice_detector: Annotated[
         Literal["energy", "webrtc", "off"],
         _text("What tells speech from silence in pcm16; `webrtc` needs the extra `vad`."),
@@ -153,6 +171,15 @@ class Rooms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         30 * MINUTE_MS
     )
     members_max: Annotated[int, _int(2, 10_000, "People in one room.")] = 100
+    kept_bytes_max: Annotated[
+        int,
+        _int(
+            1 << 16, 1 << 30,
+            "What is kept of one speaker's results for listeners who are behind or away; beyond it"
+            " the oldest lose their sound and keep their text.",
+            "bytes",
+        ),
+    ] = 16 << 20  # fmt: skip
 
 
 class Redis(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -245,6 +272,13 @@ class Jobs(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     spread_ms: Annotated[
         int, _ms(1000, HOUR_MS, "How long `spread` avoids the node used last.")
     ] = 30_000
+    sticky_pools: Annotated[
+        bool,
+        _text(
+            "Of equally able pools prefer the one that served a session and its languages last, "
+            "unless another is less loaded by a quarter of its slots."
+        ),
+    ] = True
     retain_audio: Annotated[
         bool, _text("In `cross_instance` mode: keep audio in the store until its outcome.")
     ] = True
@@ -351,16 +385,44 @@ class OpenAi(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ] = 10
 
 
+class Log(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the log tells of jobs: ids, times and reasons, never what was said."""
+
+    jobs: Annotated[
+        Literal["failures", "all"],
+        _text(
+            "`failures`: a line for each job that is refused, moved or ends without a result; "
+            "`all`: for every step of every job, with what each placement looked at."
+        ),
+    ] = "failures"
+    node_errors: Annotated[
+        Literal["codes", "words"],
+        _text(
+            "`codes`: of a node's error only its code; `words`: the beginning of its message too, "
+            "which may quote what was said."
+        ),
+    ] = "codes"
+
+
 class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A tenant that needs other placement than the default."""
 
     id: Annotated[
         str, _text("The tenant, as its tokens name it.", allowed=_ID_ALLOWED, pattern=_ID_PATTERN)
     ]
+    labels: Annotated[
+        tuple[_Label, ...],
+        _text("Its jobs go only to nodes that have all of these labels; empty: to any that fits."),
+    ] = ()
     pools: Annotated[
-        tuple[_Id, ...], _text("Pools this tenant is pinned to; empty: any pool that fits.")
+        tuple[_Id, ...], _text("The old name of `labels`: what is here counts as labels, too.")
     ] = ()
     cells: Annotated[int, _int(1, 1024, "Over how many cells its sessions are spread.")] = 1
+
+    @property
+    def pinned(self) -> tuple[str, ...]:
+        """Return the labels a node must have for this tenant's jobs."""
+        return tuple(sorted({*self.labels, *self.pools}))
 
 
 def _home_data_dir() -> Path:
@@ -408,4 +470,5 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     segmentation: Segmentation = Segmentation()
     rooms: Rooms = Rooms()
     openai: OpenAi = OpenAi()
+    log: Log = Log()
     tenants: Annotated[tuple[Tenant, ...], _text("Tenants that need other placement.")] = ()

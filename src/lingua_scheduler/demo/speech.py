@@ -36,7 +36,7 @@ RECORDINGS: Final = "recordings-librivox-en"
 ENGINES: Final = ("default",)
 SPOKEN, TARGET = "en", "es"
 LISTENERS: Final = (("Ben", "es"), ("Cleo", "fr"))
-PAUSE_MS, SILENCE_MS, TAIL_MS = 900, 400, 700
+PAUSE_MS, TAIL_MS = 900, 700
 # How long listeners may take to hear the last sentence.
 WAIT_S: Final = 60.0
 
@@ -87,7 +87,7 @@ async def tell_speech_story(showing: Showing, folder: Path) -> list[str]:
         screen.say("Sense and Sensibility, read for LibriVox; as a microphone would hear it")
         listeners = [showing.captions, *await _players(stack, screen)]
         order = Order(
-            urls=(service.session_url,), source=SPOKEN, targets=(TARGET,), silence_ms=SILENCE_MS,
+            urls=(service.session_url,), source=SPOKEN, targets=(TARGET,),
             init={"enable_streaming_asr": True},
         )  # fmt: skip
         source = RecordingSource(recording, tail_ms=TAIL_MS)
@@ -206,7 +206,7 @@ class Room:
         return self._problems()
 
     def _session(self, source: str, target: str) -> Session:
-        return connect(self._url, source=source, targets=target, init={"silence_ms": SILENCE_MS})
+        return connect(self._url, source=source, targets=target)
 
     async def _follow(self, ana: Session) -> None:
         """Note what of the speaker's words was accepted."""

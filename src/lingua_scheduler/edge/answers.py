@@ -110,22 +110,46 @@ class NodeSocketAnswer(Answer, frozen=True, kw_only=True):
     jobs_pushed: int
 
 
+class NodeLanguages(Answer, frozen=True, kw_only=True):
+    """What a node translates: its directions, or every source into every target; None is any."""
+
+    # As `en>es`; then sources and targets are none.
+    pairs: tuple[str, ...] | None
+    sources: tuple[str, ...] | None
+    targets: tuple[str, ...] | None
+    # The languages it speaks.
+    voices: tuple[str, ...] | None
+
+
+class OverAnswer(Answer, frozen=True, kw_only=True):
+    """A resource of a node's machine that is busier than `nodes.resource_percent_max`."""
+
+    # cpu, memory or gpu
+    resource: str
+    percent: float
+    percent_max: float
+
+
 class NodeAnswer(Answer, frozen=True, kw_only=True):
     """A node of the deployment."""
 
     id: str
     status: str
     draining: bool
-    # Its machine is busier than the settings allow.
+    # It drains because an operator said so: until an operator resumes it, over its restarts too.
+    drained_by_operator: bool = False
+    # Its machine is busier than the settings allow, and what of it by how much.
     over: bool
+    over_by: tuple[OverAnswer, ...]
     slots: int
     leased: int
     # Jobs it says it runs that no lease explains.
     extra: int
-    # In words: `en, de to es, fr`.
-    languages: str
+    # None if its abilities are not known.
+    languages: NodeLanguages | None
     services: tuple[str, ...]
     features: tuple[str, ...]
+    labels: tuple[str, ...] = ()
     # Whose jobs it takes: empty for anybody's, `!` for those of sessions paired with it, `?` if
     # its abilities are not known.
     private_to: str
@@ -199,6 +223,53 @@ class JobPage(Answer, frozen=True, kw_only=True):
     jobs: tuple[JobAnswer, ...]
     # What to give as `after` for the next page; none when this is the last.
     next: str | None
+
+
+class AttemptAnswer(Answer, frozen=True, kw_only=True):
+    """One node that was to do a job; times by the store's clock."""
+
+    attempt: int
+    node: str
+    placed_at_ms: int
+    # When it was taken away or ended, and how long it lasted; none while it goes on.
+    left_at_ms: int | None
+    lasted_ms: int | None
+    # Why it was taken away, or how it ended; empty while it goes on.
+    reason: str
+
+
+class JobStory(Answer, frozen=True, kw_only=True):
+    """What became of a job, also after its end, for as long as its record is kept."""
+
+    id: str
+    session: str
+    utterance_index: int
+    lane: str
+    trace: str
+    # `pending`, `assigned`, `processing`, or how it ended.
+    state: str
+    attempt: int
+    # The current or last one; empty while it waits.
+    node: str
+    age_ms: int
+    cell: str
+    # Where its time went so far; none if the instance that was asked did not see that.
+    timeline: Timeline | None
+    created_at_ms: int
+    # When something happens at the latest: another attempt, or its end.
+    deadline_at_ms: int | None
+    # How it ended and why; empty before.
+    outcome: str
+    reason: str
+    ended_at_ms: int | None
+    attempts: tuple[AttemptAnswer, ...]
+
+
+class HistoryAnswer(Answer, frozen=True, kw_only=True):
+    """The jobs that an id stands for: one, or one per language of an utterance or of a trace."""
+
+    instance: str
+    jobs: tuple[JobStory, ...]
 
 
 # Counts

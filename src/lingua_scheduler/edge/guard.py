@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lingua_scheduler.edge import advice
 from lingua_scheduler.edge.head import is_loopback, is_origin_allowed
 from lingua_scheduler.messages.codes import ErrorCode
 from lingua_scheduler.tokens import InvalidToken
@@ -61,24 +62,25 @@ class Guard:
         if not self._door.asks_clients:
             self._check_host(request, route)
             return None
-        grant = self._grant_of(request)
+        grant = self._grant_of(request, advice.CLIENT)
         if not grant.allows("speak"):
             raise Problem(403, ErrorCode.FORBIDDEN, "the token lacks the scope `speak`")
         return grant
 
     def _tenant_of(self, request: web.Request) -> str:
-        grant = self._grant_of(request)
+        grant = self._grant_of(request, advice.ADMIN)
         if not grant.allows("admin"):
-            raise Problem(403, ErrorCode.FORBIDDEN, "the token lacks the scope `admin`")
+            problem = f"the token lacks the scope `admin`; make one with {advice.ADMIN}"
+            raise Problem(403, ErrorCode.FORBIDDEN, problem)
         return grant.tenant
 
-    def _grant_of(self, request: web.Request) -> ClientGrant:
+    def _grant_of(self, request: web.Request, make: str) -> ClientGrant:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         try:
             grant = self._door.client(token.strip() if scheme.lower() == "bearer" else None)
         except InvalidToken as problem:
-            asked = {"WWW-Authenticate": 'Bearer realm="lingua"'}
-            raise Problem(401, ErrorCode.UNAUTHORIZED, str(problem), asked) from None
+            told, asked = advice.told(problem, make), advice.challenge(problem)
+            raise Problem(401, ErrorCode.UNAUTHORIZED, told, asked) from None
         assert grant is not None, "this door asks clients"
         return grant
 

@@ -18,11 +18,12 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from lingua_scheduler import __version__
-from lingua_scheduler.edge import answers, views
+from lingua_scheduler.edge import answers, job_stories, views
 from lingua_scheduler.edge.guard import Guard, Problem
 from lingua_scheduler.edge.openai.pages import OpenAiPages
 from lingua_scheduler.edge.openai.trouble import ApiError
 from lingua_scheduler.edge.openapi import Route, document
+from lingua_scheduler.edge.token_pages import TokenPages
 from lingua_scheduler.errors import InvalidInput, StoreRejected, StoreUnavailable
 from lingua_scheduler.jobs.explanation import (
     DEFAULT_SERVICES,
@@ -95,6 +96,17 @@ class PageQuery(Struct, frozen=True, forbid_unknown_fields=True):
     after: Annotated[str, Meta(max_length=128)] = ""
 
 
+class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose history."""
+
+    of: Annotated[
+        str,
+        Meta(
+            min_length=1, max_length=256, description="A job's id, `session:index`, or a trace id."
+        ),
+    ]
+
+
 class ExplainQuery(Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "from"}):
     """Which job."""
 
@@ -133,7 +145,7 @@ class Pages:
         self._probe = StoreProbe(instance)
         self._began_ms = instance.clock.now_ms()
         self._openai = OpenAiPages(instance, self._guard)
-        self.routes = self._routes() + self._openai.routes
+        self.routes = self._routes() + TokenPages(door).routes + self._openai.routes
         self._document = document(self.routes, __version__)
 
     def _routes(self) -> tuple[Route, ...]:
@@ -163,8 +175,10 @@ class Pages:
                   self.pair, answer=answers.PairingAnswer, asks_store=True),
             Route("GET", f"{api}/jobs", "Jobs under way on this instance.", self.jobs,
                   answer=answers.JobPage, query=page),
-            Route("GET", f"{api}/jobs/{{id}}", "One job under way.", self.job,
-                  answer=answers.JobAnswer),
+            Route("GET", f"{api}/jobs/{{id}}", "One job, also after its end.", self.job,
+                  answer=answers.JobStory, asks_store=True),
+            Route("GET", f"{api}/history", "The jobs of an id, an utterance or a trace.",
+                  self.history, answer=answers.HistoryAnswer, query=HistoryQuery, asks_store=True),
             Route("GET", f"{api}/explain", "Where a job would go now, and why.", self.explain,
                   answer=Explanation, query=ExplainQuery, asks_store=True),
             Route("GET", f"{api}/stats", "Counts of this instance.", self.stats,
@@ -265,12 +279,16 @@ class Pages:
         query = call.query
         return views.job_page(self._instance, query.after, query.limit, call.seen_by)
 
-    async def job(self, call: Call) -> answers.JobAnswer:
-        """Return one job."""
-        job = self._instance.board.jobs.get(call.id)
-        if job is None or call.seen_by not in ("", job.session.tenant):
-            raise Problem(404, "NOT_FOUND", "no such job under way on this instance")
-        return views.job_answer(self._instance, job)
+    async def job(self, call: Call) -> answers.JobStory:
+        """Return what became of one job."""
+        found = await job_stories.story(self._instance, identifier("job", call.id), call.seen_by)
+        if found is None:
+            raise Problem(404, "NOT_FOUND", "no such job, or its record is not kept any more")
+        return found
+
+    async def history(self, call: Call) -> answers.HistoryAnswer:
+        """Return what became of the jobs that an id stands for."""
+        return await job_stories.history(self._instance, call.query.of, call.seen_by)
 
     async def explain(self, call: Call) -> Explanation:
         """Say where a job would go."""
@@ -306,9 +324,13 @@ class Pages:
         node, draining = await self._own_node(call), call.body.draining
         instance = self._instance
         cell = instance.cells.of_node(node.id)
-        reply, leased = await instance.store.node_drain(cell, node.id, drain=draining)
+        reply, leased = await instance.store.node_drain(
+            cell, node.id, drain=draining, operator=True
+        )
         if reply.reply is not Reply.OK:
             raise Problem(404, "NOT_FOUND", "no such node")
+        if (here := instance.board.nodes.get(node.id)) is not None:
+            here.draining = draining
         instance.log("node.drains" if draining else "node.resumes", node=node.id, leases=leased)
         for placement in reply.placed:
             instance.board.push(placement)

@@ -9,14 +9,22 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
+
+from lingua_scheduler.edge import advice
 from lingua_scheduler.edge.counting import counters
+from lingua_scheduler.edge.session_socket import Forbidden
 from lingua_scheduler.edge.waiting import Waiting
 from lingua_scheduler.errors import InvalidInput, InvalidMessage, StoreUnavailable
 from lingua_scheduler.live.registry import NodeRefused
 from lingua_scheduler.messages import from_node as m
 from lingua_scheduler.messages.codec import NODE_MESSAGES, form_of
 from lingua_scheduler.messages.codes import CloseCode, ErrorCode
-from lingua_scheduler.messages.to_node import NodeErrorMessage
+from lingua_scheduler.messages.to_node import (
+    NodeErrorMessage,
+    NodeTokenExpiring,
+    NodeTokenRefreshed,
+)
 from lingua_scheduler.tokens import InvalidToken
 
 if TYPE_CHECKING:
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.live.instance import Instance
     from lingua_scheduler.live.node import LiveNode
     from lingua_scheduler.messages.to_node import ToNode
+    from lingua_scheduler.tokens import NodeGrant
 
 ERRORS_MAX = 50
 
@@ -43,6 +52,8 @@ class NodeSocket:
         self._encode = self.codec.encode
         self._seen = counters(instance.metrics, "node", m.NodeMessage)
         self._write = wire.send_binary if self.codec.is_binary else wire.send_text
+        # What the node's token allows; None where nobody is asked.
+        self.grant: NodeGrant | None = None
         # Messages refused since the last one that was used.
         self.errors = 0
 
@@ -56,6 +67,30 @@ class NodeSocket:
     def close(self, code: int, reason: str) -> None:
         """Close the socket."""
         self.wire.close(code, reason)
+
+    def show(self, token: str | None, node_id: str) -> NodeGrant | None:
+        """Let a node in by its token, which is looked at from now on; raises `InvalidToken`."""
+        self.grant = self.door.node(token or self.bearer, node_id)
+        self.door.hold(self)
+        return self.grant
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the socket is there."""
+        return self.wire.is_open
+
+    def token_expires(self, in_ms: int) -> bool:
+        """Warn a node that knows what to do, when it is registered."""
+        working = self.wire.receiver
+        if not isinstance(working, Working):
+            return False
+        if not working.node.is_old:
+            self.send(NodeTokenExpiring(expires_in_ms=in_ms))
+        return True
+
+    def token_ends(self, code: CloseCode, reason: str) -> None:
+        """Close: what the node holds goes elsewhere."""
+        self.close(code, reason)
 
     def decode(self, data: bytes, *, is_text: bool) -> m.NodeMessage | None:
         """Read a message, or answer that it is none."""
@@ -142,15 +177,18 @@ class Entering(Waiting):
     async def _try(self, register: m.NodeRegister) -> LiveNode | None:
         socket = self._socket
         try:
-            grant = socket.door.node(register.token or socket.bearer, register.node_id or "")
+            grant = socket.show(register.token, register.node_id or "")
             return await socket.instance.registry.register(
-                register, socket,
+                labelled(register, grant), socket,
                 tenant=grant.tenant if grant is not None else "",
                 slots_max=grant.max_jobs if grant is not None else None,
             )  # fmt: skip
         except InvalidToken as problem:
-            socket.refuse(ErrorCode.UNAUTHORIZED, str(problem))
-            socket.close(CloseCode.UNAUTHORIZED, "a valid token is needed")
+            socket.refuse(ErrorCode.UNAUTHORIZED, advice.told(problem, advice.NODE))
+            socket.close(CloseCode.UNAUTHORIZED, str(problem))
+        except Forbidden as problem:
+            socket.refuse(ErrorCode.FORBIDDEN, str(problem))
+            socket.close(CloseCode.FORBIDDEN, "the token does not allow this")
         except NodeRefused as problem:
             socket.refuse(problem.code, str(problem))
             socket.close(CloseCode.REFUSED, problem.code)
@@ -169,7 +207,7 @@ class Working:
 
     def __init__(self, socket: NodeSocket, node: LiveNode) -> None:
         self._socket = socket
-        self._node = node
+        self.node = self._node = node
         self._board = socket.instance.board
         self._workshop = socket.instance.workshop
 
@@ -197,6 +235,10 @@ class Working:
             return
         try:
             self.HANDLERS[type(message)](self, message)
+        except InvalidToken as problem:
+            self._socket.refuse(ErrorCode.UNAUTHORIZED, str(problem))
+        except Forbidden as problem:
+            self._socket.refuse(ErrorCode.FORBIDDEN, str(problem))
         except InvalidInput as problem:
             self._socket.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
         else:
@@ -232,6 +274,22 @@ class Working:
     def _error(self, report: m.NodeError) -> None:
         self._socket.instance.log("node.error", node=self._node.id, code=report.code)
 
+    def _refresh_token(self, message: m.NodeTokenRefresh) -> None:
+        """A newer token counts from now on: it may allow fewer jobs, or more again."""
+        socket, node = self._socket, self._node
+        grant = socket.door.node(message.token, node.id)
+        if grant is not None and socket.grant is not None:
+            if grant.tenant != node.tenant:
+                raise Forbidden("the token is not of this node's tenant")
+            labelled(node.said.register, grant)
+            socket.grant = grant
+            socket.door.hold(socket)
+            socket.instance.tasks.start(
+                socket.instance.registry.set_slots_max(node, grant.max_jobs)
+            )
+        permits = socket.door.permits
+        socket.send(NodeTokenRefreshed(**(permits.left(grant) if permits and grant else {})))
+
     def _again(self, _: m.NodeRegister) -> None:
         raise InvalidMessage("the node is registered already")
 
@@ -248,4 +306,20 @@ class Working:
         m.NodeError: _error,
         m.JobCancelAck: _cancelled,
         m.NodeRegister: _again,
+        m.NodeTokenRefresh: _refresh_token,
     }
+
+
+def labelled(register: m.NodeRegister, grant: NodeGrant | None) -> m.NodeRegister:
+    """Return a registration with the labels that count, or raise `Forbidden`.
+
+    A token that names labels gives them to a node that names none, and allows no others.
+    """
+    if grant is None or grant.labels is None:
+        return register
+    if register.labels is None:
+        return msgspec.structs.replace(register, labels=grant.labels)
+    foreign = sorted(set(register.labels) - set(grant.labels))
+    if foreign:
+        raise Forbidden(f"the token does not allow the label {foreign[0][:64]!r}")
+    return register

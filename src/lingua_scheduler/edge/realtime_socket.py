@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from lingua_scheduler.edge import advice
 from lingua_scheduler.edge.head import Refusal
 from lingua_scheduler.edge.openai import events as e
 from lingua_scheduler.edge.openai.answers import spaced
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.edge.wire import Wire
     from lingua_scheduler.live.instance import Instance
     from lingua_scheduler.live.session import LiveSession
+    from lingua_scheduler.messages.codec import Sound
     from lingua_scheduler.messages.to_client import ToClient
     from lingua_scheduler.tokens import ClientGrant
 
@@ -77,8 +79,6 @@ FLUSH_S = 30.0
 AGAIN_S = 0.25
 GOING_AWAY = "the instance stops; connect again"
 SILENCE = "silence_detected"
-# Whoever listens to an interpreter waits for the end of every sentence: it should be found soon.
-SILENCE_MS = 400
 
 
 def admitted(instance: Instance, door: Door, head: Head) -> tuple[ClientGrant | None, str]:
@@ -86,8 +86,7 @@ def admitted(instance: Instance, door: Door, head: Head) -> tuple[ClientGrant | 
     try:
         grant = door.client(key_of(head))
     except InvalidToken as problem:
-        asked = {"WWW-Authenticate": 'Bearer realm="lingua"'}
-        raise Refusal(401, str(problem), asked) from None
+        raise Refusal(401, str(problem), advice.challenge(problem)) from None
     if grant is not None and not grant.allows("speak"):
         raise Refusal(403, "the token lacks the scope `speak`")
     model = head.query.get("model") or DEFAULT_MODEL
@@ -137,9 +136,10 @@ class RealtimeSocket:
         self._is_over = False
         self._expiry = asyncio.get_running_loop().call_later(SESSION_S, self._expired)
 
-    def begin(self) -> None:
+    def begin(self, door: Door) -> None:
         """Greet: the wire is open, or was."""
         self.instance.tasks.start(self._tell_all())
+        door.hold(self)
 
     # Telling
 
@@ -234,6 +234,13 @@ class RealtimeSocket:
 
     # The outlet of the session
 
+    # It is in no room: what it gets is its own.
+    is_behind = False
+
+    def send_with(self, message: TranslationResult, sound: Sound) -> None:
+        """Send a result whose audio is shared with others who get it."""
+        self.send(msgspec.structs.replace(message, tts_audio=sound.raw))
+
     def send(self, message: ToClient) -> None:
         """Tell what a client of our own protocol would be told."""
         if isinstance(message, TranslationResult):
@@ -289,18 +296,37 @@ class RealtimeSocket:
         if self.session is not None:
             abandon(self.instance, self.session)
 
-    def finish(self) -> None:
+    def finish(
+        self, code: CloseCode = CloseCode.NORMAL, reason: str = "the session was closed"
+    ) -> None:
         """The client has said all: tell the rest, then close."""
         if not isinstance(self.wire.receiver, Ended):
             self.wire.receiver = Ended(self)
             # Nobody else would: it may have been paused for what was said before.
             self.wire.resume()
-            self.instance.tasks.start(self._finish())
+            self.instance.tasks.start(self._finish(code, reason))
 
-    async def _finish(self) -> None:
+    async def _finish(self, code: CloseCode, reason: str) -> None:
         if self.session is not None:
             await self.instance.reception.end(self.session, "closed")
-        self.close(CloseCode.NORMAL, "the session was closed")
+        self.close(code, reason)
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the socket is there."""
+        return self.wire.is_open
+
+    def token_expires(self, in_ms: int) -> bool:  # noqa: ARG002 these clients have no word for it
+        """Say nothing: these clients know no other token than the one they connected with."""
+        return True
+
+    def token_ends(self, code: CloseCode, reason: str) -> None:
+        """Take nothing more. What was said before an expiry is told, as nobody can come back."""
+        if code is CloseCode.TOKEN_EXPIRED:
+            self.fail(ApiError(401, "token_expired", "the token has expired; connect again"))
+            self.finish(code, reason)
+        else:
+            self.wire.close(code, reason)
 
     async def _hang_up(self, code: int, reason: str) -> None:
         with suppress(TimeoutError):
@@ -548,7 +574,6 @@ def init_of(state: e.RealtimeSession) -> SessionInit:
         src_lang=state.audio.input.language or AUTO, tgt_lang=state.audio.output.language,
         audio_format="pcm16", sample_rate=e.RATE, enable_streaming_asr=False, ui_events=False,
         pipeline=PipelineConfig(use_asr=True, use_nmt=True, use_tts=speaks),
-        silence_ms=SILENCE_MS,
     )  # fmt: skip
 
 

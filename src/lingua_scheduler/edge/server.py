@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from lingua_scheduler.edge.address import unusable
 from lingua_scheduler.edge.door import Door, bearer_of
 from lingua_scheduler.edge.front import FrontLimits, FrontOptions, SocketRoute, serve_front
 from lingua_scheduler.edge.head import Refusal
 from lingua_scheduler.edge.http import http_app
 from lingua_scheduler.edge.node_socket import NodeHandshake, NodeSocket
+from lingua_scheduler.edge.permits import Permits
 from lingua_scheduler.edge.realtime_socket import SUBPROTOCOL, Ready, RealtimeSocket, admitted
 from lingua_scheduler.edge.session_socket import Handshake, SessionSocket
 from lingua_scheduler.edge.wire import WireLimits
@@ -26,10 +28,13 @@ from lingua_scheduler.errors import ConfigError
 from lingua_scheduler.live.instance import Instance
 from lingua_scheduler.logs import EventLog
 from lingua_scheduler.messages.codec import SUBPROTOCOLS
-from lingua_scheduler.state.opening import open_connection
+from lingua_scheduler.state.opening import open_connection, store_directory
+from lingua_scheduler.state.owner import noted_address
+from lingua_scheduler.state.revocations import Revocations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from contextlib import AbstractContextManager
 
     from lingua_scheduler.config import Server, Settings
     from lingua_scheduler.edge.front import Front
@@ -76,14 +81,21 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
     async with open_connection(settings) as connection:
         instance = Instance(settings, connection, log)
         await instance.open()
-        loops = asyncio.create_task(instance.run())
-        runner = web.AppRunner(http_app(instance, Door(settings)), access_log=None)
+        permits = Permits(Revocations(connection, instance.cells.all[0]), log)
+        await permits.read()
+        loops = asyncio.create_task(_run(instance, permits))
+        door = Door(settings, permits)
+        runner = web.AppRunner(http_app(instance, door), access_log=None)
         await runner.setup()
-        front = await _listen(settings, instance, runner)
+        front: Front | None = None
         try:
-            yield RunningServer(settings, instance, front, loops)
+            front = await _listen(settings, instance, runner, door)
+            server = RunningServer(settings, instance, front, loops)
+            with _noted(server):
+                yield server
         finally:
-            await front.close()
+            if front is not None:
+                await front.close()
             await runner.cleanup()
             loops.cancel()
             await asyncio.gather(loops, return_exceptions=True)
@@ -91,8 +103,24 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
             await instance.neighbours.leave()
 
 
-async def _listen(settings: Settings, instance: Instance, runner: web.AppRunner) -> Front:
-    server, door = settings.server, Door(settings)
+def _noted(server: RunningServer) -> AbstractContextManager[None]:
+    """Say in the data directory where it listens, to who would use that directory, too."""
+    if server.settings.deployment_mode != "local":
+        return nullcontext()
+    return noted_address(store_directory(server.settings), server.url)
+
+
+async def _run(instance: Instance, permits: Permits) -> None:
+    """Run every loop; if one of them ends, all do."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(instance.run())
+        group.create_task(permits.run())
+
+
+async def _listen(
+    settings: Settings, instance: Instance, runner: web.AppRunner, door: Door
+) -> Front:
+    server = settings.server
 
     def session(wire: Wire, head: Head) -> Receiver:
         _refuse_when_draining(instance)
@@ -106,12 +134,13 @@ async def _listen(settings: Settings, instance: Instance, runner: web.AppRunner)
         _refuse_when_draining(instance)
         socket = RealtimeSocket(wire, instance, *admitted(instance, door, head))
         # Nothing can be sent before this returns.
-        asyncio.get_running_loop().call_soon(socket.begin)
+        asyncio.get_running_loop().call_soon(socket.begin, door)
         return Ready(socket)
 
     http = runner.server
     assert http is not None
-    front = await serve_front(
+    tls = _tls(server)
+    listening = serve_front(
         server.host,
         server.port,
         sockets={
@@ -127,10 +156,14 @@ async def _listen(settings: Settings, instance: Instance, runner: web.AppRunner)
                 connections_per_ip_max=server.connections_per_ip_max,
             ),
             origins=server.origins,
-            tls=_tls(server),
+            tls=tls,
             on_error=instance.failed,
         ),
     )
+    try:
+        front = await listening
+    except OSError as error:
+        raise await unusable(server.host, server.port, error) from error
     _follow(instance, front)
     return front
 

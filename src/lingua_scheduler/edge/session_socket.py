@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from lingua_scheduler.edge import advice
 from lingua_scheduler.edge.counting import counters
 from lingua_scheduler.edge.waiting import Waiting
 from lingua_scheduler.errors import (
@@ -21,7 +22,7 @@ from lingua_scheduler.languages import AUTO, language
 from lingua_scheduler.live.pairing import InvalidPairingCode
 from lingua_scheduler.live.reception import ResumeRefused, SessionEnded
 from lingua_scheduler.messages import from_client as m
-from lingua_scheduler.messages.codec import CLIENT_MESSAGES, form_of
+from lingua_scheduler.messages.codec import CLIENT_MESSAGES, form_of, with_sound
 from lingua_scheduler.messages.codes import CloseCode, ErrorCode
 from lingua_scheduler.messages.to_client import (
     ErrorMessage,
@@ -29,6 +30,8 @@ from lingua_scheduler.messages.to_client import (
     ServerHeartbeat,
     SessionCloseAck,
     SessionInitAck,
+    TokenExpiring,
+    TokenRefreshed,
 )
 from lingua_scheduler.tokens import InvalidToken
 
@@ -38,9 +41,11 @@ if TYPE_CHECKING:
     from lingua_scheduler.edge.door import Door
     from lingua_scheduler.edge.wire import Wire
     from lingua_scheduler.live.instance import Instance
+    from lingua_scheduler.live.profile import Profile
     from lingua_scheduler.live.reception import Back
     from lingua_scheduler.live.session import LiveSession
-    from lingua_scheduler.messages.to_client import ToClient
+    from lingua_scheduler.messages.codec import Sound
+    from lingua_scheduler.messages.to_client import ToClient, TranslationResult
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.tokens import ClientGrant
 
@@ -64,6 +69,8 @@ class SessionSocket:
         self.wants_events = wire.subprotocol is None
         # What the client's token allows; None where nobody is asked.
         self.grant: ClientGrant | None = None
+        # Why it does not allow to speak as the session does now; empty: it does.
+        self.barred = ""
         # Messages refused since the last one that was used.
         self.errors = 0
         self._seen = counters(instance.metrics, "session", m.ClientMessage)
@@ -72,9 +79,49 @@ class SessionSocket:
         """Send one message; the wire drops a client that does not read."""
         self._write(self._encode(message))
 
+    def send_with(self, message: TranslationResult, sound: Sound) -> None:
+        """Send a result whose audio is shared with others who get it."""
+        is_binary = self.codec.is_binary
+        if not sound.raw:
+            self._write(self._encode(message))
+        else:
+            parts = with_sound(self._encode(message), sound, is_binary=is_binary)
+            self.wire.send_parts(parts, is_binary=is_binary)
+
+    @property
+    def is_behind(self) -> bool:
+        """Tell whether so much is unread that large messages had better wait."""
+        return self.wire.is_behind
+
     def close(self, code: int, reason: str) -> None:
         """Close the socket."""
-        self.wire.close(code, reason)
+        if code == CloseCode.SLOW_READER:
+            self.wire.drop_slow()
+        else:
+            self.wire.close(code, reason)
+
+    def show(self, token: str | None) -> ClientGrant | None:
+        """Let a client in by its token, which is looked at from now on; raises `InvalidToken`."""
+        self.grant = self.door.client(token or self.bearer)
+        self.door.hold(self)
+        return self.grant
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the socket is there."""
+        return self.wire.is_open
+
+    def token_expires(self, in_ms: int) -> bool:
+        """Warn a client that knows what to do, when it is in its session."""
+        if not isinstance(self.wire.receiver, Talking):
+            return False
+        if self.speaks_additions:
+            self.send(TokenExpiring(expires_in_ms=in_ms))
+        return True
+
+    def token_ends(self, code: CloseCode, reason: str) -> None:
+        """Close: the session waits for its client, who needs another token."""
+        self.close(code, reason)
 
     def decode(self, data: bytes) -> m.ClientMessage | None:
         """Read a message, or answer that it is none."""
@@ -91,6 +138,11 @@ class SessionSocket:
         self.instance.metrics.invalid_messages_total.labels(socket="session", code=code).inc()
         self.send(ErrorMessage(code=code, message=problem, **more))
         self.count_error()
+
+    def check_speech(self) -> None:
+        """Raise `Forbidden` if the token does not allow what the session says now."""
+        if self.barred:
+            raise Forbidden(self.barred)
 
     def count_error(self) -> None:
         """Count a message that was refused; too many in a row end the socket."""
@@ -185,13 +237,13 @@ class Opening(Waiting):
     async def _try(self, init: m.SessionInit) -> tuple[LiveSession, str] | None:
         socket, retry = self._socket, self._socket.instance.settings.jobs.retry_after_ms
         try:
-            grant = socket.grant = socket.door.client(init.token or socket.bearer)
+            grant = socket.show(init.token)
             allow(grant, init)
             tenant = grant.tenant if grant is not None else ""
             return await socket.instance.reception.open(init, socket, tenant=tenant)
         except InvalidToken as problem:
-            socket.refuse(ErrorCode.UNAUTHORIZED, str(problem))
-            socket.close(CloseCode.UNAUTHORIZED, "a valid token is needed")
+            socket.refuse(ErrorCode.UNAUTHORIZED, advice.told(problem, advice.CLIENT))
+            socket.close(CloseCode.UNAUTHORIZED, str(problem))
         except Forbidden as problem:
             socket.refuse(ErrorCode.FORBIDDEN, str(problem))
             socket.close(CloseCode.FORBIDDEN, "the token does not allow this")
@@ -238,7 +290,7 @@ class Resuming(Opening):
     async def _try_resume(self, ask: m.SessionResume) -> Back | None:
         socket, retry = self._socket, self._socket.instance.settings.jobs.retry_after_ms
         try:
-            grant = socket.grant = socket.door.client(ask.token or socket.bearer)
+            grant = socket.show(ask.token)
             tenant = grant.tenant if grant is not None else ""
             try:
                 return await socket.instance.reception.resume(ask, socket, tenant=tenant)
@@ -249,8 +301,8 @@ class Resuming(Opening):
             socket.send(ResumeRejected(session_id=ask.session_id, reason=problem.reason))
             socket.count_error()
         except InvalidToken as problem:
-            socket.refuse(ErrorCode.UNAUTHORIZED, str(problem))
-            socket.close(CloseCode.UNAUTHORIZED, "a valid token is needed")
+            socket.refuse(ErrorCode.UNAUTHORIZED, advice.told(problem, advice.CLIENT))
+            socket.close(CloseCode.UNAUTHORIZED, str(problem))
         except InvalidInput as problem:
             socket.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
         except StoreUnavailable:
@@ -273,6 +325,7 @@ class Talking:
         self._socket = socket
         self._session = session
         self._session_id = session.id
+        socket.barred = barred_by(socket.grant, session.next_profile)
 
     def text(self, data: bytes) -> None:
         """Take a JSON message."""
@@ -307,6 +360,8 @@ class Talking:
                 self.HANDLERS[type(message)](self, message)
         except InvalidLanguage as problem:
             self._socket.refuse(ErrorCode.UNSUPPORTED_LANGUAGE, str(problem))
+        except InvalidToken as problem:
+            self._socket.refuse(ErrorCode.UNAUTHORIZED, str(problem))
         except InvalidInput as problem:
             self._socket.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
         except Forbidden as problem:
@@ -316,7 +371,7 @@ class Talking:
 
     def _raw_audio(self, data: bytes) -> None:
         try:
-            allow_speech(self._socket.grant)
+            self._socket.check_speech()
             self._session.audio(data, seq=None, is_final=False)
         except InvalidInput as problem:
             self._socket.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
@@ -326,8 +381,8 @@ class Talking:
             self._socket.errors = 0
 
     def _audio(self, chunk: m.AudioChunk) -> None:
-        if self._socket.grant is not None:
-            allow_speech(self._socket.grant)
+        if self._socket.barred:
+            self._socket.check_speech()
         self._session.audio(
             chunk.payload or b"", seq=chunk.seq, is_final=chunk.is_final,
             client_ts_ms=chunk.client_timestamp_ms,
@@ -351,8 +406,18 @@ class Talking:
         allow_languages(self._socket.grant, *wanted, *(change.tgt_langs or ()))
         preferred = language(change.preferred_lang) if change.preferred_lang else None
         self._session.update(change)
+        self._socket.barred = barred_by(self._socket.grant, self._session.next_profile)
         if preferred is not None:
             self._socket.instance.hall.set_language(self._session, preferred)
+
+    def _refresh_token(self, message: m.TokenRefresh) -> None:
+        """A newer token counts from the next utterance, the next room and the next change on."""
+        socket = self._socket
+        grant = socket.grant = renewed(socket.door, socket.grant, message.token)
+        socket.barred = barred_by(grant, self._session.next_profile)
+        socket.door.hold(socket)
+        permits = socket.door.permits
+        socket.send(TokenRefreshed(**(permits.left(grant) if permits and grant else {})))
 
     def _room_create(self, ask: m.RoomCreate) -> None:
         allow_room(self._socket.grant, ask.preferred_lang)
@@ -401,6 +466,7 @@ class Talking:
         m.AudioChunk: _audio,
         m.Utterance: _utterance,
         m.OutcomeAck: _confirmed,
+        m.TokenRefresh: _refresh_token,
         m.ClientHeartbeat: _heartbeat,
         m.SessionClose: _close,
         m.SessionUpdate: _update,
@@ -458,6 +524,29 @@ def allow(grant: ClientGrant | None, init: m.SessionInit) -> None:
         raise Forbidden("the token allows neither to speak nor to listen")
     wanted = (init.src_lang, init.tgt_lang, init.lang_a, init.lang_b)
     allow_languages(grant, *wanted, *(init.tgt_langs or ()), *(init.auto_langs or ()))
+
+
+def renewed(door: Door, former: ClientGrant | None, token: str) -> ClientGrant | None:
+    """Return what a newer token of a socket allows, or raise `Forbidden` if it is not its own."""
+    grant = door.client(token)
+    if grant is None or former is None:
+        return grant
+    if (grant.tenant, grant.subject) != (former.tenant, former.subject):
+        raise Forbidden("the token is not of this connection's tenant and subject")
+    if not grant.allows("speak") and not grant.allows("listen"):
+        raise Forbidden("the token allows neither to speak nor to listen")
+    return grant
+
+
+def barred_by(grant: ClientGrant | None, profile: Profile) -> str:
+    """Return why a token does not allow to speak in a session of this profile; empty: it does."""
+    two_way = profile.two_way or ()
+    try:
+        allow_speech(grant)
+        allow_languages(grant, profile.source, *profile.targets, *profile.auto_langs, *two_way)
+    except Forbidden as problem:
+        return str(problem)
+    return ""
 
 
 def allow_speech(grant: ClientGrant | None) -> None:

@@ -19,9 +19,11 @@ from lingua_scheduler.edge.answers import (
     LanguageCount,
     LanguageUse,
     NodeAnswer,
+    NodeLanguages,
     NodePage,
     NodeSocketAnswer,
     NodeStats,
+    OverAnswer,
     SessionAnswer,
     SessionPage,
     StatsAnswer,
@@ -29,10 +31,11 @@ from lingua_scheduler.edge.answers import (
 from lingua_scheduler.languages import AUTO
 from lingua_scheduler.live.declared import ready_services
 from lingua_scheduler.nodes.capability import read_descriptor
+from lingua_scheduler.nodes.health import read_pressure
 from lingua_scheduler.session.timeline import timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from lingua_scheduler.live.instance import Instance
     from lingua_scheduler.live.job import LiveJob
@@ -43,8 +46,6 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.records import NodeRow
 
-# How many languages or directions of a node are named; the others are counted.
-NAMED_MAX = 8
 TOP_LANGUAGES = 10
 # The marks of a job in the order they are made.
 STEPS = ("placed", "push", "accepted", "result", "settled", "released")
@@ -188,13 +189,19 @@ def _node(instance: Instance, cell: Cell, row: NodeRow, can: Capability | None) 
         id=row.node,
         status=row.status,
         draining=row.draining,
+        drained_by_operator=row.held,
         over=row.over,
+        over_by=tuple(
+            OverAnswer(resource=one.resource, percent=one.percent, percent_max=one.percent_max)
+            for one in (read_pressure(row.pressure) if row.over else ())
+        ),
         slots=row.max,
         leased=row.leased,
         extra=row.extra,
-        languages=languages_in_words(can) if can is not None else "unknown",
+        languages=_languages(can) if can is not None else None,
         services=tuple(sorted(can.services)) if can is not None else (),
         features=can.features if can is not None else (),
+        labels=can.labels if can is not None else (),
         # A node whose abilities are not known is only the operator's to see.
         private_to=can.owner if can is not None else "?",
         pool=row.pool,
@@ -202,7 +209,7 @@ def _node(instance: Instance, cell: Cell, row: NodeRow, can: Capability | None) 
         boot=row.boot,
         acks=row.acks,
         instance=row.instance,
-        beat_age_ms=max(0, instance.clock.wall_ms() - row.beat_at_ms),
+        beat_age_ms=row.beat_age_ms,
         platform=platform,
         version=version,
         socket=_socket(instance.board.nodes.get(row.node)),
@@ -215,21 +222,10 @@ def _socket(node: LiveNode | None) -> NodeSocketAnswer | None:
     return NodeSocketAnswer(old_protocol=node.is_old, tenant=node.tenant, jobs_pushed=node.assigned)
 
 
-def languages_in_words(can: Capability) -> str:
-    """Return what a node translates: `en, de to es`, single directions, or `any`."""
-    if can.serves_any:
-        return "any"
-    if can.pairs is not None:
-        return _named([pair.replace(">", " to ") for pair in can.pairs])
-    return f"{_named(can.sources)} to {_named(can.targets)}"
-
-
-def _named(names: Sequence[str] | None) -> str:
-    if names is None:
-        return "any"
-    shown = ", ".join(names[:NAMED_MAX])
-    more = len(names) - NAMED_MAX
-    return f"{shown} and {more} more" if more > 0 else shown
+def _languages(can: Capability) -> NodeLanguages:
+    return NodeLanguages(
+        pairs=can.pairs, sources=can.sources, targets=can.targets, voices=can.speech
+    )
 
 
 # Counts

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -30,6 +29,19 @@ from picows import (
 )
 from picows.picows import WSProtocol  # type: ignore[attr-defined]
 
+from lingua_scheduler.edge.frames import (
+    BINARY,
+    CLOSE,
+    COPIED_BYTES_MAX,
+    PING,
+    PONG,
+    TEXT,
+    PicowsOutlet,
+    header_of,
+    short_reason,
+    upgrade_request,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -41,19 +53,13 @@ WATCH_S: Final = 0.2
 EMPTY_FRAMES_PER_S_MAX: Final = 100
 # Idle connections are the most: a larger buffer costs each of them, and it grows when needed.
 READ_BUFFER_BYTES: Final = 4096
-# Longer messages are written in two parts rather than copied.
-COPIED_BYTES_MAX: Final = 65_536
 # How far one turn of the loop may exceed the bound before the kernel was asked to take it.
 UNTRIED_FACTOR: Final = 4
-CLOSE_REASON_BYTES_MAX: Final = 123
+# A peer is behind when it has left this part of the bound unread.
+BEHIND_PART: Final = 4
 
 SLOW_READER: Final = 4408
 CLOSE_CODES_NEVER_SENT: Final = frozenset({1004, 1005, 1006, 1015})
-
-# First bytes of whole frames.
-TEXT, BINARY, CLOSE, PING, PONG = 0x81, 0x82, 0x88, 0x89, 0x8A
-MEDIUM_HEADER: Final = Struct(">BBH").pack
-LONG_HEADER: Final = Struct(">BBQ").pack
 
 # The phases of a wire.
 NEW, OPEN, CLOSING, DEAF, GONE = range(5)
@@ -84,7 +90,7 @@ class Receiver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WireLimits:
-    """What one peer may cost. Each message to be sent must be well below `send_bytes_max`."""
+    """What one peer may cost. One message may be larger than `send_bytes_max` by itself."""
 
     message_bytes_max: int = 256 * 1024
     send_bytes_max: int = 256 * 1024
@@ -96,6 +102,7 @@ class Wire(WSListener):
     """One WebSocket of a peer; what is sent after its end is dropped, as `lost` tells of it."""
 
     __slots__ = (
+        "_allowed",
         "_bytes_out",
         "_empty_frames",
         "_empty_since",
@@ -159,6 +166,8 @@ class Wire(WSListener):
         # Ends a farewell that the peer does not answer.
         self._goodbye: asyncio.TimerHandle | None = None
         self._send_bytes_max = limits.send_bytes_max
+        # More only while a message is on its way that is larger by itself.
+        self._allowed = limits.send_bytes_max
         # Too much is unsent; whether that lasts is seen soon.
         self._is_doubted = False
         # Frames of this turn of the loop, and their bytes.
@@ -176,10 +185,10 @@ class Wire(WSListener):
         protocol = _Frames(self, on_gone)
         self._transport = transport
         self._unsent = transport.get_write_buffer_size
-        protocol.connection_made(_Outlet(transport, self._asked_to_close))
+        protocol.connection_made(PicowsOutlet(transport, self._asked_to_close))
         transport.set_protocol(cast("asyncio.BaseProtocol", protocol))
         transport.resume_reading()
-        protocol.feed(_upgrade_request(key) + early)
+        protocol.feed(upgrade_request(key) + early)
 
     def send_text(self, data: bytes) -> None:
         """Send one text message, given as UTF-8."""
@@ -190,6 +199,16 @@ class Wire(WSListener):
         """Send one binary message."""
         if self.phase == OPEN:
             self._send(BINARY, data)
+
+    def send_parts(self, parts: tuple[bytes, ...], *, is_binary: bool) -> None:
+        """Send one message that is given in parts, which are not copied if they are large."""
+        if self.phase == OPEN:
+            size = sum(map(len, parts))
+            if not self._frames_out:
+                self._loop.call_soon(self._flush)
+            self._frames_out += (header_of(BINARY if is_binary else TEXT, size), *parts)
+            self._bytes_out += size
+            self._check_unsent(size)
 
     def close(self, code: int, reason: str) -> None:
         """Say goodbye with this code; the wire ends when the peer answers, or soon after."""
@@ -223,6 +242,11 @@ class Wire(WSListener):
     def is_open(self) -> bool:
         """Whether what is sent now is still on its way to the peer."""
         return self.phase == OPEN
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the peer has not read so much that large messages had better wait for it."""
+        return self.buffered > self._send_bytes_max // BEHIND_PART
 
     @property
     def buffered(self) -> int:
@@ -280,8 +304,16 @@ class Wire(WSListener):
 
     def _send(self, first: int, data: bytes) -> None:
         self._write(first, data)
+        self._check_unsent(len(data))
+
+    def _check_unsent(self, newest: int) -> None:
+        """Doubt a peer that has left too much unread; the newest message alone is not too much."""
         unsent = self._unsent() + self._bytes_out
-        if unsent > self._send_bytes_max:
+        if unsent <= self._send_bytes_max:
+            return
+        if unsent - newest <= self._send_bytes_max // BEHIND_PART:
+            self._allowed = unsent + self._send_bytes_max
+        if unsent > self._allowed:
             self._doubt(unsent)
 
     def _write(self, first: int, data: bytes) -> None:
@@ -289,28 +321,32 @@ class Wire(WSListener):
         size, frames = len(data), self._frames_out
         if not frames:
             self._loop.call_soon(self._flush)
-        if size < 126:
-            frames.append(bytes((first, size)) + data)
-        elif size < COPIED_BYTES_MAX:
-            frames.append(MEDIUM_HEADER(first, 126, size) + data)
+        if size < COPIED_BYTES_MAX:
+            frames.append(header_of(first, size) + data)
         else:
-            frames.append(LONG_HEADER(first, 127, size))
-            frames.append(data)
+            frames += (header_of(first, size), data)
         self._bytes_out += size
 
     def _flush(self) -> None:
-        frames = self._frames_out
+        frames, size = self._frames_out, self._bytes_out
         if not frames:
             return
-        data = frames[0] if len(frames) == 1 else b"".join(frames)
-        frames.clear()
-        self._bytes_out = 0
-        if self.phase != GONE:
-            self._transport.write(data)
+        self._frames_out, self._bytes_out = [], 0
+        if self.phase == GONE:
+            return
+        if self._allowed != self._send_bytes_max and not self._unsent():
+            self._allowed = self._send_bytes_max
+        if len(frames) == 1:
+            self._transport.write(frames[0])
+        elif size < COPIED_BYTES_MAX:
+            self._transport.write(b"".join(frames))
+        else:
+            # Not joined: what goes to many is in memory once, however slowly they read it.
+            self._transport.writelines(frames)
 
     def _doubt(self, unsent: int) -> None:
         """Ask again after this turn of the loop, whose writes have not been tried yet."""
-        if unsent > UNTRIED_FACTOR * self._send_bytes_max:
+        if unsent > UNTRIED_FACTOR * self._allowed:
             self._drop_if_slow()
         elif not self._is_doubted:
             self._is_doubted = True
@@ -319,7 +355,12 @@ class Wire(WSListener):
     def _drop_if_slow(self) -> None:
         """Part with a peer that does not read: its backlog is all the memory it gets."""
         self._is_doubted = False
-        if self.phase == OPEN and self.buffered > self._send_bytes_max:
+        if self.buffered > self._allowed:
+            self.drop_slow()
+
+    def drop_slow(self) -> None:
+        """Part with a peer that reads too slowly."""
+        if self.phase == OPEN:
             self._say_goodbye(SLOW_READER, "slow reader")
             self._flush()
             self.phase = DEAF
@@ -330,7 +371,7 @@ class Wire(WSListener):
 
     def _say_goodbye(self, code: int, reason: str) -> None:
         self.close_code = code
-        self._write(CLOSE, code.to_bytes(2, "big") + _short(reason))
+        self._write(CLOSE, code.to_bytes(2, "big") + short_reason(reason))
         self._expect_end()
 
     def _expect_end(self) -> None:
@@ -549,31 +590,3 @@ class _Frames(WSProtocol):  # type: ignore[misc]
             buffer[:count] = rest[:count]
             self.buffer_updated(count)
             rest = rest[count:]
-
-
-class _Outlet:
-    """What picows gets for a transport: the real one, except that closing is not its to decide."""
-
-    __slots__ = ("abort", "close", "get_extra_info", "get_write_buffer_size", "write", "writelines")
-
-    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
-        self.abort = transport.abort
-        self.close = close
-        self.get_extra_info = transport.get_extra_info
-        self.get_write_buffer_size = transport.get_write_buffer_size
-        self.write = transport.write
-        self.writelines = transport.writelines
-
-
-def _upgrade_request(key: str) -> bytes:
-    """Return the request as picows wants it; the peer's own may lawfully be spelt otherwise."""
-    return (
-        "GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
-    ).encode("ascii")
-
-
-def _short(reason: str) -> bytes:
-    """Return as much of the reason as a close frame holds, cut between characters."""
-    cut = reason.encode()[:CLOSE_REASON_BYTES_MAX]
-    return cut.decode(errors="ignore").encode()

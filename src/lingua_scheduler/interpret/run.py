@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lingua_scheduler.client import Notice, Outcome, Partial, Reset, connect
 from lingua_scheduler.errors import LinguaError
 from lingua_scheduler.interpret.report import Rendition, Report, Utterance
+from lingua_scheduler.interpret.sources import RecordingSource
 from lingua_scheduler.interpret.spoken import Spoken
 from lingua_scheduler.messages.to_client import (
     ErrorMessage,
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 # What pcm16 without a rate of its own is spoken with.
 VOICE_RATE: Final = 16_000
+# Silence after a file, so that its last words end as others do; what is missing, closing does.
+TAIL_MS: Final = 700
 # How often the connection is looked at, and what is told of it.
 WATCH_S: Final = 1.0
 LOST, FOUND = "the connection is lost; it is tried again", "connected again"
@@ -48,8 +52,8 @@ class Order:
     targets: tuple[str, ...] = ()
     # Both languages, each put into the other; instead of source and targets.
     two_way: tuple[str, str] | None = None
-    # Silence that ends an utterance.
-    silence_ms: int = 400
+    # Silence that ends an utterance; None: what the scheduler is set to.
+    silence_ms: int | None = None
     token: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
     options: Options | None = None
@@ -60,7 +64,9 @@ class Order:
 
     def session(self, sample_rate: int) -> Session:
         """Return a session that asks for this."""
-        init: dict[str, Any] = {"silence_ms": self.silence_ms, **self.init}
+        init: dict[str, Any] = dict(self.init)
+        if self.silence_ms is not None:
+            init["silence_ms"] = self.silence_ms
         source, targets = self.source, self.targets
         if self.two_way is not None:
             lang_a, lang_b = self.two_way
@@ -140,16 +146,20 @@ class Audience:
 
 
 async def interpret(
-    source: Source,
+    source: Source | Path | str,
     order: Order,
     listener: Listener | None = None,
     stop: asyncio.Event | None = None,
     report: Report | None = None,
 ) -> Report:
-    """Speak all of a source into a session; return what came of it.
+    """Speak all of a source, or of a file at the pace of speech, into a session.
 
-    A report that is given is filled as things come: who is interrupted has what there was.
+    Returns what came of it. A report that is given is filled as things come: who is interrupted has
+    what there was.
     """
+    if isinstance(source, (Path, str)):
+        async with RecordingSource.open(source, tail_ms=TAIL_MS) as recording:
+            return await interpret(recording, order, listener, stop, report)
     run = _Run(source, order, listener or Unheard(), report or Report())
     began = monotonic()
     try:
@@ -179,23 +189,32 @@ class _Run:
     async def play(self, stop: asyncio.Event) -> None:
         """Speak and listen, until all is answered."""
         async with self._order.session(self._source.sample_rate) as session:
-            speaking = asyncio.create_task(self._speak(session, stop))
             watching = asyncio.create_task(self._watch(session))
+            tasks = {
+                asyncio.create_task(self._speak(session, stop)),
+                asyncio.create_task(self._listen(session, stop)),
+            }
             try:
-                async for event in session:
-                    self._take(event)
-            except LinguaError as error:
-                self.report.error = error
-            except BaseException:
-                speaking.cancel()
-                await asyncio.wait({speaking})
-                raise
+                # A source that breaks in a way nobody foresaw ends the whole: else the session
+                # would be listened to for ever.
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             finally:
-                watching.cancel()
+                for task in (*tasks, watching):
+                    task.cancel()
+                await asyncio.wait(tasks)
                 self.report.resumes = session.resumes
-            # Without a session there is nobody to speak to; a source may say nothing for ever.
-            stop.set()
-            await speaking
+            for task in done:
+                task.result()
+
+    async def _listen(self, session: Session, stop: asyncio.Event) -> None:
+        """Take what the session tells, until it ends."""
+        try:
+            async for event in session:
+                self._take(event)
+        except LinguaError as error:
+            self.report.error = error
+        # Without a session there is nobody to speak to; a source may say nothing for ever.
+        stop.set()
 
     async def _speak(self, session: Session, stop: asyncio.Event) -> None:
         """Say all of it, then wait until it is answered."""

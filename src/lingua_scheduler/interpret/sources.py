@@ -99,7 +99,7 @@ class RecordingSource:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(
-        cls, path: Path, *, is_live: bool = True, tail_ms: int = 0
+        cls, path: Path | str, *, is_live: bool = True, tail_ms: int = 0
     ) -> AsyncIterator[RecordingSource]:
         """Read a file until the block is left; raises `UnreadableRecording` if it is none."""
         reader = _Reader()
@@ -154,7 +154,7 @@ class PipeSource:
 
     @classmethod
     async def open(
-        cls, place: BinaryIO | Path, sample_rate: int, *, is_live: bool = False
+        cls, place: BinaryIO | Path | str, sample_rate: int, *, is_live: bool = False
     ) -> PipeSource:
         """Look whether an unbuffered pipe has a WAV file or raw samples of this rate."""
         reader = _Reader()
@@ -187,7 +187,7 @@ class _Reader:
         Thread(target=self._work, name="reader", daemon=True).start()
 
     async def call(self, read: Callable[[], T]) -> T:
-        """Return what a function gives that may block; raises what it raises of ours."""
+        """Return what a function gives that may block; raises what it raises."""
         done: asyncio.Future[T] = self._loop.create_future()
         self._asked.put((read, done))
         return await done
@@ -195,19 +195,31 @@ class _Reader:
     def _work(self) -> None:
         while True:
             read, done = self._asked.get()
-            value, error = None, None
-            try:
+            value = None
+            with _Kept() as kept:
                 value = read()
-            except LinguaError as problem:
-                error = problem
-            except OSError as problem:
-                error = SourceFailed(f"it cannot be read any further: {problem.strerror}")
             # The loop is closed when nobody wants it any more.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(_settle, done, value, error)
+                self._loop.call_soon_threadsafe(_settle, done, value, kept.error)
 
 
-def _settle(done: asyncio.Future[Any], value: Any, error: LinguaError | None) -> None:
+class _Kept:
+    """Keeps whatever a block raises for who asked: a thread that dies with it lets them wait."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> _Kept:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        self.error = error
+        if isinstance(error, OSError):
+            self.error = SourceFailed(f"it cannot be read any further: {error.strerror}")
+        return True
+
+
+def _settle(done: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
     if done.done():
         return
     if error is not None:
@@ -353,9 +365,9 @@ class _Prefixed(io.RawIOBase):
         return self._pipe.read(size)
 
 
-def _opened(place: BinaryIO | Path) -> Any:
+def _opened(place: BinaryIO | Path | str) -> Any:
     # Unbuffered: what was said must not wait for what was not.
-    return place.open("rb", buffering=0) if isinstance(place, Path) else place
+    return Path(place).open("rb", buffering=0) if isinstance(place, (Path, str)) else place
 
 
 def _read_exactly(pipe: Any, size: int) -> bytes:

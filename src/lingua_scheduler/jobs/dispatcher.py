@@ -14,27 +14,40 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lingua_scheduler.errors import StoreUnavailable
-from lingua_scheduler.state.records import Cancelled, Effects, Lease, Submitted, WaitingJob
+from lingua_scheduler.jobs.search import Search, Turns
+from lingua_scheduler.state.records import (
+    REFUSED,
+    Cancelled,
+    Effects,
+    Lease,
+    Submitted,
+    WaitingJob,
+)
 from lingua_scheduler.state.reply import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Sequence
+    from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
     from lingua_scheduler.jobs.fleet import FleetSnapshot
+    from lingua_scheduler.jobs.search import Turn
     from lingua_scheduler.state.keys import Cell, Cells
     from lingua_scheduler.state.policy import Policy
     from lingua_scheduler.state.records import (
+        Answer,
         ForeignSlot,
+        Heard,
         JobSpec,
         Moved,
         NodeReply,
         Placement,
         Released,
         Settled,
+        Speech,
     )
+    from lingua_scheduler.state.script import Word
     from lingua_scheduler.state.store import Store
 
 # Answers to a failover that mean that the job has left its node.
@@ -53,6 +66,22 @@ class Delivery:
     outcomes: tuple[Released, ...]
 
 
+class Move(NamedTuple):
+    """An attempt that was taken from its node, or a job that waited in vain; and what followed."""
+
+    job: str
+    home: str
+    attempt: int
+    # Who had it; nobody if it waited.
+    node: str
+    reason: str
+    # PLACED, QUEUED or SETTLED, after all cells were asked.
+    reply: Reply
+    # Where it went; else why nobody could take it.
+    to: Placement | None
+    label: str
+
+
 @dataclass(slots=True)
 class Work:
     """What must happen on sockets after a step."""
@@ -61,8 +90,14 @@ class Work:
     deliver: list[Delivery] = field(default_factory=list)
     # Attempts whose node must be told to stop.
     stop: list[Cancelled] = field(default_factory=list)
-    # Why jobs were taken from their nodes, to be counted.
-    moved: list[str] = field(default_factory=list)
+    # Jobs that were taken from their nodes, to be counted and told.
+    moved: list[Move] = field(default_factory=list)
+    # Outcomes that are in listeners' outboxes, whose owners must hear of it.
+    heard: list[Heard] = field(default_factory=list)
+    # Cell and session of speakers some of whose listeners are still to be reached.
+    relay: list[tuple[str, str]] = field(default_factory=list)
+    # What became of the speech of sessions that ended, to be counted.
+    spoken: list[Speech] = field(default_factory=list)
 
     def take(self, effects: Effects) -> None:
         """Add what a script's answer asks for."""
@@ -71,6 +106,9 @@ class Work:
             self.deliver.append(
                 Delivery(effects.owner, effects.session, effects.epoch, effects.released)
             )
+        self.heard.extend(effects.heard)
+        if effects.is_relaying:
+            self.relay.append((effects.home, effects.session))
 
     def merge(self, other: Work) -> None:
         """Add another step's work."""
@@ -78,6 +116,9 @@ class Work:
         self.deliver.extend(other.deliver)
         self.stop.extend(other.stop)
         self.moved.extend(other.moved)
+        self.heard.extend(other.heard)
+        self.relay.extend(other.relay)
+        self.spoken.extend(other.spoken)
 
 
 async def gather_work(steps: Iterable[Awaitable[Work]]) -> Work:
@@ -102,19 +143,64 @@ class Dispatcher:
         self._cells = cells
         self._fleet = fleet
         self._policy = policy
+        self._turns = Turns()
+        # How long a node has for an attempt.
+        self.attempt_ms = policy.attempt_ms
 
     async def submit(
         self, home: Cell, job: str, spec: JobSpec, body: bytes, audio: bytes = b""
     ) -> tuple[Submitted, Work]:
         """Admit a job: placed, waiting, refused, or the duplicate of one that is there."""
-        named = self._preferred(home, spec.preferred)
+        (result,) = await self.submit_all(home, ((job, spec, body),), audio)
+        return result
+
+    async def submit_all(
+        self, home: Cell, jobs: Sequence[tuple[str, JobSpec, bytes]], audio: bytes = b""
+    ) -> list[tuple[Submitted, Work]]:
+        """Admit the jobs of one utterance in one step, each as `submit` does."""
+        if not jobs[0][1].turn or len(self._cells.all) == 1:
+            return await self._submit_all(home, jobs, audio)
+        with self._turns.entered(jobs[0][1]) as turn:
+            return await self._submit_all(home, jobs, audio, turn)
+
+    async def _submit_all(
+        self,
+        home: Cell,
+        jobs: Sequence[tuple[str, JobSpec, bytes]],
+        audio: bytes,
+        turn: Turn | None = None,
+    ) -> list[tuple[Submitted, Work]]:
+        parked = [
+            (job, spec, body, self._park(home, spec, turn, is_first=at == 0))
+            for at, (job, spec, body) in enumerate(jobs)
+        ]
+        answers = await self._store.jobs_submit(home, parked, audio)
+        return [
+            await self._submitted(home, job, spec, answer, turn)
+            for (job, spec, _), answer in zip(jobs, answers, strict=True)
+        ]
+
+    def _park(self, home: Cell, spec: JobSpec, turn: Turn | None, *, is_first: bool) -> int:
+        """Return what becomes of a job that its home cell cannot place, as `job_submit` takes it.
+
+        One that is behind others of its turn goes where they go.
+        """
         others = self._fleet.elsewhere(home, spec.demand)
-        park = 2 if named else 1 if others else 0
-        answer = await self._store.job_submit(home, job, spec, body, audio=audio, park=park)
+        is_behind = turn is not None and (turn.jobs > 1 or not is_first)
+        if self._preferred(home, spec.preferred) or (others and is_behind):
+            return 2
+        return 1 if others else 0
+
+    async def _submitted(
+        self, home: Cell, job: str, spec: JobSpec, answer: Submitted, turn: Turn | None
+    ) -> tuple[Submitted, Work]:
         work = Work()
         if answer.reply is Reply.PARKED:
-            waiting = WaitingJob(job, 0, spec.demand, spec.preferred, "", answer.affinity)
-            answer = await self._place_parked(home, waiting, answer.label, work)
+            waiting = WaitingJob(
+                job, 0, spec.demand, spec.preferred, "", answer.affinity, answer.avoid
+            )
+            search = self._search(home, waiting, work, answer.label)
+            answer = await self._place_in_turn(home, search, turn)
         if answer.placement is not None:
             work.push.append(answer.placement)
         work.take(answer.effects)
@@ -129,9 +215,9 @@ class Dispatcher:
         *,
         kind: str,
         reason: str = "-",
-        payload: bytes = b"",
+        payload: bytes | tuple[bytes, bytes] = b"",
     ) -> tuple[Settled, Work]:
-        """End a job with its holder's report."""
+        """End a job with its holder's report; see `Store.job_settle`."""
         answer = await self._store.job_settle(
             home, job, attempt, node, kind=kind, reason=reason, payload=payload
         )
@@ -146,14 +232,23 @@ class Dispatcher:
         return answer, work
 
     async def close_session(
-        self, home: Cell, session: str, reason: str, *, lapse_only: bool = False, fence: int = 0
+        self,
+        home: Cell,
+        session: str,
+        reason: str,
+        *,
+        lapse_only: bool = False,
+        fence: int = 0,
+        fields: Mapping[str, Word] | None = None,
     ) -> tuple[Settled, Work]:
-        """Close a session and end what it left."""
-        answer, told = await self._store.session_close(
-            home, session, reason, lapse_only=lapse_only, fence=fence
+        """Close a session and end what it left; `fields`: what only its owner knows of it."""
+        answer, told, speech = await self._store.session_close(
+            home, session, reason, lapse_only=lapse_only, fence=fence, fields=fields
         )
         work = await self._follow(home, answer.effects)
         work.stop.extend(entry for entry in told if entry.node)
+        if answer.reply is Reply.SETTLED:
+            work.spoken.append(speech)
         return answer, work
 
     async def end_turn(
@@ -163,11 +258,12 @@ class Dispatcher:
         answer = await self._store.turn_end(home, session, turn, fence=fence)
         return answer, await self._follow(home, answer.effects)
 
-    async def fill(self, home: Cell, session: str, lane: str, **where: int) -> tuple[Settled, Work]:
+    async def fill(
+        self, home: Cell, session: str, lane: str, *, answer: Answer = REFUSED, **where: int
+    ) -> tuple[Settled, Work]:
         """Give an explicit outcome to an index (or to the holes that are due)."""
-        reason = "refused" if where.get("index", -1) >= 0 else "gap_timeout"
-        answer = await self._store.lane_fill(home, session, lane, reason=reason, **where)
-        return answer, await self._follow(home, answer.effects)
+        filled = await self._store.lane_fill(home, session, lane, answer=answer, **where)
+        return filled, await self._follow(home, filled.effects)
 
     async def failover(
         self, home: Cell, job: str, attempt: int, *, node: str = "", reason: str
@@ -178,30 +274,36 @@ class Dispatcher:
             home, job, attempt, node=node, reason=reason, park=park
         )
         work = await self._follow(home, moved.effects)
-        if moved.reply in LEFT:
-            work.moved.append(moved.reason)
+        taken = self._taken(attempt, moved)
+        answer = Submitted(moved.reply, moved.placement, label=moved.label)
         if moved.left_node and not node and moved.reply is not Reply.DEFERRED:
-            work.stop.append(self._left(job, attempt, moved))
-        if moved.placement is not None:
-            work.push.append(moved.placement)
+            cell = self._cells.of_node(moved.left_node).name
+            work.stop.append(Cancelled(job, taken, cell, moved.left_node))
         if moved.reply is Reply.PARKED and moved.waiting is not None:
-            answer = await self._place_parked(home, moved.waiting, moved.label, work)
-            if answer.placement is not None:
-                work.push.append(answer.placement)
+            search = self._search(home, moved.waiting, work, moved.label)
+            answer = await self._place_parked(home, search)
+        if answer.placement is not None:
+            work.push.append(answer.placement)
+        if moved.reply in LEFT and moved.reason:
+            work.moved.append(
+                Move(
+                    job, home.name, taken, moved.left_node, moved.reason, answer.reply,
+                    answer.placement, answer.label,
+                )
+            )  # fmt: skip
         if moved.reply is Reply.DEFERRED and moved.cell != home.name:
             lease = Lease(job, moved.attempt, home.name)
-            if not await self._confirm(moved.cell, moved.left_node, lease, moved.ends_at_ms):
+            if not await self._confirm(moved.cell, moved.left_node, lease):
                 return await self.failover(home, job, moved.attempt, reason="lease_lapsed")
         return moved, work
 
-    def _left(self, job: str, attempt: int, moved: Moved) -> Cancelled:
-        """Who must be told to stop, where nobody but a deadline took the job away."""
-        if attempt < 0 and moved.placement is not None:
-            attempt = moved.placement.attempt - 1
-        elif attempt < 0:
-            waiting = moved.waiting
-            attempt = waiting.attempt if waiting is not None else moved.attempt
-        return Cancelled(job, attempt, self._cells.of_node(moved.left_node).name, moved.left_node)
+    def _taken(self, attempt: int, moved: Moved) -> int:
+        """Return which attempt a job has left, also where nobody but a deadline took it away."""
+        if attempt >= 0:
+            return attempt
+        if moved.placement is not None:
+            return moved.placement.attempt - 1
+        return moved.waiting.attempt if moved.waiting is not None else moved.attempt
 
     async def node_lost(self, node: str, conn: str) -> tuple[NodeReply, Work]:
         """A node's socket is gone: its leases move on."""
@@ -249,8 +351,11 @@ class Dispatcher:
         if len(self._cells.all) == 1:
             return work
         for waiting in await self._store.cell_waiting(home, OFFER_MAX):
-            placed = await self._place_named(home, waiting, work)
-            placed = placed or await self._place_elsewhere(home, waiting, work)
+            search = self._search(home, waiting, work)
+            placed = await self._ask_named(home, search)
+            placed = placed or await self._ask_cells(home, search)
+            if placed is None and search.answer is not None:
+                placed = search.answer.placement
             if placed is not None:
                 work.push.append(placed)
         return work
@@ -286,77 +391,127 @@ class Dispatcher:
             return ""
         return f"{self._cells.of_node(node).name}/{node}"
 
-    async def _place_parked(
-        self, home: Cell, waiting: WaitingJob, label: str, work: Work
+    def _search(self, home: Cell, waiting: WaitingJob, work: Work, label: str = "") -> Search[Work]:
+        """Return the way of a job that its home cell could not or would not place."""
+        named = [*waiting.affinity.split(","), self._preferred(home, waiting.preferred)]
+        named, here = (
+            [name for name in named if name and name.startswith(f"{home.name}/") is at_home]
+            for at_home in (False, True)
+        )
+        return Search(
+            waiting, work, named, here,
+            avoid=waiting.avoid, passes_home=label == "affinity_elsewhere",
+        )  # fmt: skip
+
+    async def _place_in_turn(
+        self, home: Cell, search: Search[Work], turn: Turn | None
     ) -> Submitted:
-        placement = await self._place_named(home, waiting, work)
-        if placement is None and label == "affinity_elsewhere":
-            here = await self._store.job_place(home, waiting.job, park=1)
-            if here.reply is not Reply.PARKED:
-                return here
-        placement = placement or await self._place_elsewhere(home, waiting, work)
+        """Place a parked job behind those of its turn that were parked before it."""
+        if turn is None:
+            return await self._place_parked(home, search)
+        async with turn.lock:
+            if turn.holder and not search.waiting.affinity:
+                search.named.insert(0, turn.holder)
+            answer = await self._place_parked(home, search)
+            if answer.placement is not None and not turn.holder:
+                turn.holder = f"{answer.placement.cell}/{answer.placement.node}"
+            return answer
+
+    async def _place_parked(self, home: Cell, search: Search[Work]) -> Submitted:
+        """Find a node in any cell for a job that its home has parked, else let it wait there."""
+        placement = await self._ask_named(home, search)
+        if placement is None and search.answer is None and search.passes_home:
+            await self._ask_home(home, search)
+        placement = placement or await self._ask_cells(home, search)
+        if placement is None and search.answer is None and search.avoid:
+            # Nobody else can take it: the node it should stay away from is better than none.
+            search.avoid = ""
+            await self._ask_home(home, search)
+            placement = await self._ask_cells(home, search)
         if placement is not None:
             return Submitted(Reply.PLACED, placement)
-        served = self._fleet.elsewhere(home, waiting.demand)
-        answer = await self._store.job_place(home, waiting.job, park=2 if served else 0)
-        work.take(answer.effects)
+        if search.answer is not None:
+            return search.answer
+        served = self._fleet.elsewhere(home, search.waiting.demand)
+        answer = await self._store.job_place(home, search.waiting.job, park=2 if served else 0)
+        search.work.take(answer.effects)
         if answer.reply is Reply.JOB_ENDED:
             return Submitted(Reply.SETTLED)  # admitted, and ended meanwhile by who tells of it
         return answer._replace(effects=Effects())
 
-    async def _place_named(self, home: Cell, waiting: WaitingJob, work: Work) -> Placement | None:
-        """Try the turn's node, then the preferred one, where these are in other cells."""
-        for named in (waiting.affinity, self._preferred(home, waiting.preferred)):
-            name, _, node = named.partition("/")
-            if not node or name == home.name:
+    async def _ask_home(self, home: Cell, search: Search[Work]) -> None:
+        """Ask the home cell once more; any answer but that nobody there can take it is the end."""
+        here = await self._store.job_place(home, search.waiting.job, park=1)
+        if here.reply not in (Reply.PARKED, Reply.QUEUED):
+            search.answer = here
+
+    async def _ask_named(self, home: Cell, search: Search[Work]) -> Placement | None:
+        """Ask the nodes that come first, one after the other: the turn's, then the preferred."""
+        while search.named and search.answer is None:
+            named = search.named.pop(0)
+            if named in search.asked:
                 continue
-            cell = self._cells.named(name)
-            placement = await self._reserve_and_commit(home, cell, waiting, work, only=node)
+            search.asked.append(named)
+            name, _, node = named.partition("/")
+            if name == home.name:
+                await self._ask_home(home, search)
+                continue
+            placement = await self._reserve_and_commit(
+                home, self._cells.named(name), search, only=node
+            )
             if placement is not None:
                 return placement
         return None
 
-    async def _place_elsewhere(
-        self, home: Cell, waiting: WaitingJob, work: Work
-    ) -> Placement | None:
-        for cell in self._fleet.elsewhere(home, waiting.demand):
-            placement = await self._reserve_and_commit(home, cell, waiting, work)
-            if placement is not None:
-                return placement
+    async def _ask_cells(self, home: Cell, search: Search[Work]) -> Placement | None:
+        """Ask the other cells that may serve the job, each for any of its nodes."""
+        for cell in self._fleet.elsewhere(home, search.waiting.demand):
+            asked = -1
+            # Once more whenever the turn was found to have a node that cannot take it.
+            while asked < len(search.asked) and search.answer is None:
+                asked = len(search.asked)
+                placement = await self._reserve_and_commit(home, cell, search)
+                placement = placement or await self._ask_named(home, search)
+                if placement is not None:
+                    return placement
         return None
 
     async def _reserve_and_commit(
-        self, home: Cell, cell: Cell, waiting: WaitingJob, work: Work, *, only: str = ""
+        self, home: Cell, cell: Cell, search: Search[Work], *, only: str = ""
     ) -> Placement | None:
+        waiting, work = search.waiting, search.work
         lease = Lease(waiting.job, waiting.attempt + 1, home.name)
         try:
             slot = await self._store.lease_reserve(
-                cell, lease, waiting.demand, only=only, tried=waiting.tried
-            )
+                cell, lease, waiting.demand, only=only, tried=waiting.tried,
+                avoid="" if only else search.avoid,
+            )  # fmt: skip
         except StoreUnavailable:
             return None  # a slot that was taken after all lapses by itself
         if slot.reply is not Reply.RESERVED:
             return None
-        answer = await self._store.job_commit(home, lease.job, lease.attempt, cell.name, slot)
+        answer = await self._store.job_commit(
+            home, lease, cell.name, slot, asked=search.asked_text()
+        )
         if answer.placement is None:
+            # Its turn may have found a node meanwhile: that one is asked next.
+            search.named += [named for named in answer.affinity.split(",") if named]
             with suppress(StoreUnavailable):
                 given_back = await self._store.lease_release(cell, slot.node, lease)
                 work.take(given_back.effects)
             return None
         placement = answer.placement
-        if await self._confirm(cell.name, slot.node, lease, placement.ends_at_ms):
+        if await self._confirm(cell.name, slot.node, lease):
             return placement
         _, more = await self.failover(home, lease.job, lease.attempt, reason="lease_lapsed")
         work.merge(more)
         return None
 
-    async def _confirm(self, cell: str, node: str, lease: Lease, ends_at_ms: int) -> bool:
+    async def _confirm(self, cell: str, node: str, lease: Lease) -> bool:
         """Hold the slot for the attempt; tells whether the job may stay there."""
-        expires_at_ms = ends_at_ms + self._policy.lease_grace_ms
+        hold_ms = self._policy.attempt_ms + self._policy.lease_grace_ms
         try:
-            reply = await self._store.lease_confirm(
-                self._cells.named(cell), node, lease, expires_at_ms
-            )
+            reply = await self._store.lease_confirm(self._cells.named(cell), node, lease, hold_ms)
         except StoreUnavailable:
             return True  # the job has its holder; the node's beats make up for a lapsed lease
         return reply is Reply.OK

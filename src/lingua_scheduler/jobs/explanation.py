@@ -45,6 +45,9 @@ class ExplainedNode(msgspec.Struct, frozen=True):
     slots: int
     removed_by: str
     chosen: bool
+    labels: tuple[str, ...] = ()
+    # Labels its tenant is pinned to that the node lacks, if that is what removed it.
+    lacks: tuple[str, ...] = ()
 
 
 class ExplainedCell(msgspec.Struct, frozen=True):
@@ -72,14 +75,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     prefer: str = ""
 
     def wish(self, settings: Settings) -> Wish:
-        """Return what such a job asks of a node, with the pools its tenant is pinned to."""
+        """Return what such a job asks of a node, with the labels its tenant is pinned to."""
         for kind, value in (("tenant", self.tenant), ("node", self.prefer)):
             if value:
                 identifier(kind, value)
         pipeline = Pipeline(**{f"use_{name}": name in self.services for name in SERVICES})
-        pools = next((tenant.pools for tenant in settings.tenants if tenant.id == self.tenant), ())
+        labels = next((one.pinned for one in settings.tenants if one.id == self.tenant), ())
         languages = Languages(self.source, self.target)
-        wanted = demand(languages, pipeline, tenant=self.tenant, pools=pools)
+        wanted = demand(languages, pipeline, tenant=self.tenant, labels=labels)
         return Wish(wanted, preferred=self.prefer)
 
 
@@ -117,4 +120,7 @@ def _cell(name: str, fleet: Fleet, wish: Wish, seen_by: str) -> ExplainedCell:
 def _node(fleet: Fleet, line: Explained) -> ExplainedNode:
     node = fleet.nodes[line.node]
     taken = node.leased + node.extra
-    return ExplainedNode(line.node, line.pool, taken, node.max_jobs, line.removed_by, line.chosen)
+    return ExplainedNode(
+        line.node, line.pool, taken, node.max_jobs, line.removed_by, line.chosen,
+        labels=fleet.pools[line.pool].can.labels, lacks=line.lacks,
+    )  # fmt: skip

@@ -7,7 +7,7 @@ is always taken inside a cell's own script, never here.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lingua_scheduler.jobs.placement import Fleet, NodeView, PoolView, pool_refuses
 from lingua_scheduler.jobs.requirement import Demand
@@ -23,6 +23,13 @@ PAGE = 500
 TIES = 1 << 20
 
 
+class CellCounts(NamedTuple):
+    """What is counted of a cell as a whole."""
+
+    waiting: int
+    offline: int
+
+
 class FleetSnapshot:
     """The pools of all cells, as they were at the last refresh."""
 
@@ -33,8 +40,8 @@ class FleetSnapshot:
         self._pools: dict[str, list[PoolView]] | None = None
         # Demand -> cells that serve it; dropped with each refresh.
         self._serving: dict[str, frozenset[str]] = {}
-        # Jobs that waited for a node, all cells together.
-        self.waiting = 0
+        # Cell -> jobs that waited for a node, and nodes that were offline.
+        self.counts: dict[str, CellCounts] = {}
 
     async def refresh(self) -> None:
         """Read the pools of every cell."""
@@ -43,8 +50,16 @@ class FleetSnapshot:
             cell.name: [pool_view(row) for row in pools]
             for cell, (pools, _, _) in zip(self._cells.all, rows, strict=True)
         }
-        self.waiting = sum(waiting for _, waiting, _ in rows)
+        self.counts = {
+            cell.name: CellCounts(waiting, sum(pool.offline for pool in pools))
+            for cell, (pools, waiting, _) in zip(self._cells.all, rows, strict=True)
+        }
         self._serving.clear()
+
+    @property
+    def pools(self) -> list[PoolView]:
+        """Return every known pool; none before the first refresh."""
+        return [pool for pools in (self._pools or {}).values() for pool in pools]
 
     def serves(self, demand: str) -> bool:
         """Tell whether any known node serves a demand; before the first refresh: assume so."""

@@ -1,8 +1,9 @@
 """The placement policy. Pure; the oracle of `pick.lua` and the code `explain` shows.
 
 Pools are tried specialists first; among equally broad pools two that have a free node are compared,
-starting where the job's own chance (`tie`) says; within a pool the least loaded node wins. Every
-node that is not chosen has a reason.
+starting where the job's own chance (`tie`) says, or at the pool that served its session and its
+languages last (`sticky`), which is left only for one that is clearly less loaded; within a pool the
+least loaded node wins. Every node that is not chosen has a reason.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.jobs.requirement import Demand
     from lingua_scheduler.nodes.capability import Capability
 
+PINNED = "not_in_pinned_pool"
 # Filters in the order they are applied; the further a pool comes, the better its reason tells.
 FILTERS = (
     "lang_pair_unsupported",
@@ -27,7 +29,7 @@ FILTERS = (
     "model_not_available",
     "feature_unsupported",
     "not_in_public_pool",
-    "not_in_pinned_pool",
+    PINNED,
 )
 # Labels of nodes that cannot take work, in the order that breaks ties.
 NODE_LABELS = (
@@ -36,6 +38,8 @@ NODE_LABELS = (
     "capacity_exceeded",
     "resource_threshold_exceeded",
 )
+# How much more loaded the pool that served last may be, in thousandths of its slots.
+STICKY = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ def pool_refuses(pool: PoolView, wanted: Demand, *, paired: bool = False) -> str
         set(wanted.services) <= pool.services,
         set(wanted.features) <= set(can.features),
         paired or can.owner in ("", wanted.tenant),
-        paired or not wanted.pools or pool.id in wanted.pools,
+        paired or set(wanted.labels) <= set(can.labels),
     )
     return next((name for name, passed in zip(FILTERS, passes, strict=True) if not passed), None)
 
@@ -135,6 +139,8 @@ class Wish:
     tried: frozenset[tuple[str, str]] = frozenset()
     # A node to avoid if another can take it.
     avoid: str = ""
+    # The pool that served its session and its languages last.
+    sticky: str = ""
     tie: float = 0.0
 
 
@@ -192,7 +198,9 @@ def best_of_group(
     group: Sequence[PoolView], members: Mapping[str, list[NodeView]], wish: Wish, avoid: str
 ) -> NodeView | None:
     """Return the less loaded of the first two free nodes that equally broad pools offer."""
-    first = math.floor(wish.tie * len(group))
+    ids = [pool.id for pool in group]
+    is_kept = wish.sticky in ids
+    first = ids.index(wish.sticky) if is_kept else math.floor(wish.tie * len(group))
     offers: list[NodeView] = []
     for step in range(len(group)):
         pool = group[(first + step) % len(group)]
@@ -205,7 +213,9 @@ def best_of_group(
             offers.append(min(free, key=lambda node: (node.load, node.id)))
         if len(offers) == 2:
             break
-    return min(offers, key=lambda node: node.load, default=None)
+    return min(
+        offers, key=lambda node: node.load - STICKY * (node.pool == wish.sticky), default=None
+    )
 
 
 def refusal(
@@ -243,6 +253,8 @@ class Explained:
     removed_by: str
     load: float
     chosen: bool
+    # Labels that the node lacks of those the demand is pinned to.
+    lacks: tuple[str, ...] = ()
 
 
 def explain(fleet: Fleet, wish: Wish) -> tuple[Verdict, list[Explained]]:
@@ -252,8 +264,16 @@ def explain(fleet: Fleet, wish: Wish) -> tuple[Verdict, list[Explained]]:
     for node in sorted(fleet.nodes.values(), key=lambda n: (n.pool, n.load, n.id)):
         removed = removed_by(fleet, wish, node) or ""
         chosen = node.id == verdict.node
-        lines.append(Explained(node.pool, node.id, "" if chosen else removed, node.load, chosen))
+        lacks = lacking(fleet, wish, node) if removed == PINNED and not chosen else ()
+        lines.append(
+            Explained(node.pool, node.id, "" if chosen else removed, node.load, chosen, lacks)
+        )
     return verdict, lines
+
+
+def lacking(fleet: Fleet, wish: Wish, node: NodeView) -> tuple[str, ...]:
+    """Return the labels a wish is pinned to that a node does not have."""
+    return tuple(sorted(set(wish.demand.labels) - set(fleet.pools[node.pool].can.labels)))
 
 
 def removed_by(fleet: Fleet, wish: Wish, node: NodeView) -> str | None:

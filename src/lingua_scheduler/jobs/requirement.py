@@ -117,8 +117,8 @@ class Demand:
     # Languages the node must be able to speak.
     speech: tuple[str, ...] = ()
     tenant: str = ""
-    # Pools the tenant is pinned to; empty means any.
-    pools: tuple[str, ...] = ()
+    # Labels the tenant is pinned to: a node must have all of them.
+    labels: tuple[str, ...] = ()
     # The node the session is paired with: allowed though private.
     paired: str = ""
     text: str = field(init=False, compare=False)
@@ -127,27 +127,27 @@ class Demand:
         lists = (self.directions, self.services, self.features, self.speech)
         for part in (
             *(item for items in lists for item in items),
-            *self.pools,
+            *self.labels,
             self.tenant,
             self.paired,
         ):
             if not PART.fullmatch(part):
                 raise InvalidDemand("not usable in a demand", part)
         parts = [",".join(sorted(items)) for items in lists]
-        parts += [self.tenant, ",".join(sorted(self.pools)), self.paired]
+        parts += [self.tenant, ",".join(sorted(self.labels)), self.paired]
         object.__setattr__(self, "text", "|".join(parts))
 
     @classmethod
     def parse(cls, text: str) -> Demand:
         """Read the canonical text back."""
-        directions, services, features, speech, tenant, pools, paired = text.split("|")
+        directions, services, features, speech, tenant, labels, paired = text.split("|")
 
         def items(part: str) -> tuple[str, ...]:
             return tuple(part.split(",")) if part else ()
 
         return cls(
             items(directions), items(services), items(features), items(speech),
-            tenant, items(pools), paired,
+            tenant, items(labels), paired,
         )  # fmt: skip
 
 
@@ -187,7 +187,7 @@ def demand(
     features: frozenset[str] = frozenset(),
     *,
     tenant: str = "",
-    pools: tuple[str, ...] = (),
+    labels: tuple[str, ...] = (),
     paired: str = "",
 ) -> Demand:
     """Return what a job of these languages, stages and features asks of a node."""
@@ -199,6 +199,6 @@ def demand(
         features=tuple(sorted(needed.features)),
         speech=tuple(sorted(languages.spoken())) if "tts" in needed.services else (),
         tenant=tenant,
-        pools=pools,
+        labels=labels,
         paired=paired,
     )

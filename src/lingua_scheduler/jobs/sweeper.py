@@ -10,6 +10,7 @@ claimant died; each action checks again inside its script, so acting twice is ha
     m|node                             a mark of an unavailable service that ends
     l|node|job|attempt|home            a slot held for a job of another cell, expired
     r|cell|node|job|attempt            a slot in another cell to be given back
+    x|session                          outcomes that listeners have not all got
     room|code                          a look at a room: members that are gone, idleness
 """
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from lingua_scheduler.jobs.dispatcher import Dispatcher
+    from lingua_scheduler.jobs.relay import Relay
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.store import Store
 
@@ -36,9 +38,10 @@ class Sweeper:
     # Set by the instance: what a room's timer does.
     on_room: Callable[[str], Awaitable[None]]
 
-    def __init__(self, store: Store, dispatcher: Dispatcher) -> None:
+    def __init__(self, store: Store, dispatcher: Dispatcher, relay: Relay) -> None:
         self._store = store
         self._dispatcher = dispatcher
+        self._relay = relay
         self._actions = {
             "j": self._job,
             "g": self._gap,
@@ -47,6 +50,7 @@ class Sweeper:
             "m": self._marks,
             "l": self._lapsed_slot,
             "r": self._foreign_slot,
+            "x": self._listeners,
             "room": self._room,
         }
 
@@ -91,6 +95,9 @@ class Sweeper:
         work = Work()
         work.take(answer.effects)
         return work
+
+    async def _listeners(self, cell: Cell, parts: list[str]) -> Work:
+        return await self._relay.run(cell, parts[0])
 
     async def _room(self, _: Cell, parts: list[str]) -> Work:
         await self.on_room(parts[0])

@@ -9,64 +9,45 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from lingua_scheduler.errors import InvalidMessage
-from lingua_scheduler.live.assembly import job_of, spec_after, spec_of_owner
+from lingua_scheduler.live.assembly import (
+    job_of,
+    others_of,
+    spec_after,
+    spec_for_readers,
+    spec_heard,
+    spec_of_owner,
+)
+from lingua_scheduler.live.piece import Piece
+from lingua_scheduler.live.reopening import Reopening
+from lingua_scheduler.live.requests import Requests
 from lingua_scheduler.messages.codes import ErrorCode
 from lingua_scheduler.session.rate import TokenBucket
-from lingua_scheduler.state.reply import Reply
+from lingua_scheduler.state.records import AS_SPOKEN, Answer, JobSpec, Submitted
+from lingua_scheduler.state.reply import ADMITTED, Reply
 
 if TYPE_CHECKING:
     from lingua_scheduler.config import Settings
     from lingua_scheduler.live.board import JobBoard
     from lingua_scheduler.live.hall import Hall
     from lingua_scheduler.live.job import LiveJob
-    from lingua_scheduler.live.profile import Profile, Target
+    from lingua_scheduler.live.profile import Target
+    from lingua_scheduler.live.requests import Asked
     from lingua_scheduler.live.session import LiveSession
     from lingua_scheduler.messages.from_client import Utterance
     from lingua_scheduler.session.ledger import Fate
-    from lingua_scheduler.state.records import JobSpec, Resumed, Submitted
+    from lingua_scheduler.state.records import Resumed
+    from lingua_scheduler.state.script import Word
 
-ADMITTED = frozenset({Reply.PLACED, Reply.QUEUED, Reply.SETTLED, Reply.HELD, Reply.DUPLICATE})
 # Refusals that pass by themselves: the utterance waits here and is submitted again.
 PASSING = frozenset({Reply.IN_FLIGHT_LIMIT, Reply.OUTBOX_FULL})
 LOST = frozenset({Reply.NO_SESSION, Reply.SESSION_CLOSED})
 AGAIN_S = 0.1
-KNOWN_INDICES_MAX = 1024
 # A client may begin anywhere up to here; the store's own bound is far beyond it.
 INDEX_MAX = 1 << 32
-
-
-@dataclass(slots=True)
-class Piece:
-    """An utterance on its way to the store."""
-
-    index: int
-    audio: bytes
-    profile: Profile
-    targets: tuple[Target, ...]
-    trace_id: str
-    trigger: str
-    speech_end_ms: float
-    cut_ms: float
-    start_ms: int = 0
-    end_ms: int = 0
-    turn: str = ""
-    # A slice of a longer speech, or the piece that closes one: its jobs belong on one node.
-    in_turn: bool = False
-    is_slice: bool = False
-    first_seq: int | None = None
-    last_seq: int | None = None
-    first_client_ts_ms: int | None = None
-    requested_index: int | None = None
-    request_id: str | None = None
-    # Languages the store has not answered for yet, and whether it took any.
-    unanswered: int = 0
-    is_taken: bool = False
-    accepted: bool = False
 
 
 class Admission:
@@ -95,13 +76,18 @@ class Admission:
         self._skipped: set[int] = set()
         # Those of them that came after all and are not submitted yet.
         self._late: set[int] = set()
-        # Whole utterances by request id, or by the index they came with: sound, index they got.
-        self._known: dict[str | int, tuple[int, int]] = {}
+        # What is known of whole utterances, and those that wait to be known.
+        self.requests = Requests(session, self, board, settings)
         # Lane -> the next index it has not heard of.
         self._lane_next: dict[str, int] = {}
         # What a later owner goes on from: the next free index, the last admitted chunk and its end.
         self.top = 0
         self.heard = (-1, 0)
+        # How much of the stream was given jobs, up to there and in all; and what had none: all of
+        # it, and in the stream.
+        self.speech_ms = 0
+        self.heard_speech_ms = 0
+        self.passed_ms = (0, 0)
         # Utterances in the store without all their outcomes: index -> lanes still open.
         self.open: dict[int, int] = {}
         # Since when there are such.
@@ -112,17 +98,27 @@ class Admission:
         self._untold: deque[Piece] = deque()
         # Jobs whose admission the store has not confirmed yet.
         self.entering = 0
-        # One at a time finds out where the store stands.
-        self._reopening = asyncio.Lock()
+        # Languages of pieces that the store has not answered for; set while it owes no answer.
+        self._unanswered = 0
+        self.taken = asyncio.Event()
+        self.taken.set()
+        # Set for a moment whenever it is known who hears another one.
+        self._asked = asyncio.Event()
+        self._reopening = Reopening(session, self, board)
+        self.reopen, self.submit_again = self._reopening.reopen, self._reopening.submit_again
         self.idle = asyncio.Event()
         self.idle.set()
         self.paused = False
 
     def go_on(self, former: Resumed) -> None:
         """Take up where another instance was."""
-        self.next_index = self.top = former.next_index
-        self.heard = (former.heard, former.heard_ms)
         self._lane_next = dict(former.lanes)
+        # A place that was filled for one that was refused is taken as well.
+        self.next_index = self.top = max(former.next_index, *self._lane_next.values(), 0)
+        self.heard = (former.heard, former.heard_ms)
+        self.speech_ms = self.heard_speech_ms = former.speech.in_stream
+        self.passed_ms = (former.speech.passed, former.speech.passed_in_stream)
+        self.requests.must_ask = True
         for index in former.open:
             self.open[index] = self.open.get(index, 0) + 1
         if self.open:
@@ -136,20 +132,22 @@ class Admission:
         session, now = self._session, self._clock.now_ms()
         teller = session.teller
         if self._board.draining:
-            teller.refuse(ErrorCode.SESSION_CLOSED, "the instance stops: reconnect", message)
+            teller.draining(message)
             return
         if not self._bucket.take(now):
             teller.refuse(ErrorCode.RATE_LIMITED, "too many utterances per second", message)
             return
-        if not message.audio:
-            raise InvalidMessage("audio is empty")
+        profile = session.profile.for_utterance(message)
+        profile.audio.check_utterance(len(message.audio))
         if not self.has_room():
             self._refuse_full(message)
             return
-        profile = session.profile.for_utterance(message)
-        index = self._index_for(message)
-        if index is None:
-            return
+        self.requests.take(message, session.profile.for_utterance(message))
+
+    def whole(self, asked: Asked) -> int:
+        """Admit a whole utterance that is new; returns the index it gets."""
+        session, message, profile = self._session, asked.message, asked.profile
+        index, now = self._index_for(message), self._clock.now_ms()
         self._whole.inc()
         length = int(profile.audio.duration_ms(len(message.audio)))
         piece = Piece(
@@ -157,10 +155,33 @@ class Admission:
             "manual" if message.manual_cut else "whole", now, now, 0, length,
             f"{session.id}-u{index}",
         )  # fmt: skip
-        piece.request_id = message.request_id
+        if message.request_id is not None:
+            piece.request_id, piece.sound = message.request_id, str(asked.sound)
         if index != message.utterance_index:
             piece.requested_index = message.utterance_index
         self.admit(piece)
+        return index
+
+    def place(self, asked: Asked, lanes: tuple[str, ...]) -> list[JobSpec]:
+        """Give a whole utterance its place in the order: its answer is there, it needs no job."""
+        session, message = self._session, asked.message
+        index = self._index_for(message)
+        length = int(asked.profile.audio.duration_ms(len(message.audio)))
+        session.ledger.admit(index, length, lanes=len(lanes))
+        self.idle.clear()
+        if not self.open:
+            self.waiting_since_ms = self._clock.now_ms()
+        self.open[index] = len(lanes)
+        self._late.discard(index)
+        return [
+            self.in_lane(
+                JobSpec(
+                    session=session.id, index=index, lane=lane, demand="", ms=length,
+                    lanes=len(lanes),
+                )
+            )
+            for lane in lanes
+        ]  # fmt: skip
 
     def _refuse_full(self, message: Utterance) -> None:
         """Too much waits: for those before it, or for a store that cannot be reached."""
@@ -170,17 +191,9 @@ class Admission:
             why = code.hint
         self._session.teller.refuse(code, why, message)
 
-    def _index_for(self, message: Utterance) -> int | None:
-        """Return the index an utterance gets; None if it is a repetition that is answered."""
+    def _index_for(self, message: Utterance) -> int:
+        """Return the index a whole utterance gets."""
         asked = message.utterance_index
-        # A request id says by itself what is a repetition; without one it must sound the same.
-        name: str | int = message.request_id or asked
-        sound = 0 if message.request_id else hash((message.trace_id, message.audio))
-        known = self._known.get(name)
-        if known is not None and known[0] == sound:
-            self._metrics.duplicate_job_blocked_total.inc()
-            self._board.tasks.start(self._session.deliverer.repeat(known[1]))
-            return None
         if asked > INDEX_MAX:
             raise InvalidMessage(f"utterance_index {asked} is too far ahead of any speech")
         if asked in self._skipped:
@@ -195,35 +208,24 @@ class Admission:
         elif self.next_index:
             self._skipped.update(range(self.next_index, asked))
         self.next_index = max(self.next_index, asked + 1)
-        self._known[name] = (sound, asked)
-        if len(self._known) > KNOWN_INDICES_MAX:
-            del self._known[next(iter(self._known))]
         return asked
 
     # The window
 
     def admit(self, piece: Piece) -> None:
         """Take an utterance that has its number: submit it, or let it wait for its turn."""
-        session = self._session
         self._metrics.utterances_total.inc()
-        audience = self._hall.audience_of(session, piece.profile)
-        piece.targets = audience.targets
-        if audience.is_room:
-            piece.profile = piece.profile.in_room()
-        length = piece.end_ms - piece.start_ms
-        session.ledger.admit(piece.index, length, lanes=max(1, len(piece.targets)))
-        if audience.same_language:
-            session.deliverer.transcripts.expect(
-                piece.index, len(piece.targets), audience.same_language, self._skipped
-            )
-        if not piece.targets:
-            # Everyone who listens speaks this language: their ears need no node.
-            session.ledger.settle(piece.index, "skipped", "same_language")
-            session.teller.accepted(piece)
-            return
         self.idle.clear()
+        self.taken.clear()
         # Others wait for one that comes late, so that it must not wait for them.
         is_late = piece.index in self._late
+        if self._hall.is_in_room(self._session):
+            # Who is there now is known to the store; those behind it wait so long.
+            piece.is_asking = True
+            (self.backlog.appendleft if is_late else self.backlog.append)(piece)
+            self._board.tasks.start(self._ask_for_audience(piece))
+            return
+        piece.targets = piece.profile.own_targets()
         if (self.backlog and not is_late) or not self._in_window(piece.index):
             self.backlog.append(piece)
             self._press()
@@ -231,6 +233,67 @@ class Admission:
                 self._board.tasks.start(self._make_room())
             return
         self._submit(piece)
+
+    async def _ask_for_audience(self, piece: Piece) -> None:
+        """Find out who hears an utterance of a member of a room, and in which languages."""
+        hall, session = self._hall, self._session
+        audience = await self._board.insist(lambda: hall.audience_of(session, piece.profile))
+        piece.targets, piece.readers = audience.targets, audience.readers
+        if audience.is_room:
+            piece.profile = piece.profile.in_room()
+        piece.is_asking = False
+        self._asked.set()
+        self._asked.clear()
+        self.pump()
+        self._press()
+
+    def give_up(self) -> None:
+        """The session is another's now: nothing waits here any more."""
+        self.backlog.clear()
+        self.idle.set()
+        self.taken.set()
+        self._asked.set()
+
+    async def addressed(self) -> None:
+        """Wait until it is known of all that was cut who hears it."""
+        while not self._session.lapsed and any(piece.is_asking for piece in self.backlog):
+            await self._asked.wait()
+
+    def _may_go(self, piece: Piece) -> bool:
+        return not piece.is_asking and self._in_window(piece.index)
+
+    def _pass(self, piece: Piece, length: int) -> None:
+        """An utterance that needs no job has ended; a later owner must know that, too."""
+        session = self._session
+        session.ledger.settle(piece.index, "skipped", "same_language")
+        whole, in_stream = self.passed_ms
+        self.passed_ms = (whole + length, in_stream + (length if piece.last_seq is not None else 0))
+        if session.is_resumable:
+            self._unanswered += 1
+            self._board.tasks.start(self._note_passed(piece))
+        else:
+            session.teller.accepted(piece)
+
+    async def _note_passed(self, piece: Piece) -> None:
+        session, board = self._session, self._board
+        note: dict[str, Word] = {"passed": self.passed_field}
+        if piece.last_seq is not None:
+            # Its client forgets it: it must not be asked for again, and then be heard by others.
+            top = piece.index + 1
+            note |= {"top": top, "heard": piece.last_seq, "heard_ms": piece.end_ms}
+        reply = await board.insist(
+            lambda: board.store.session_note(session.home, session.id, session.fence, note)
+        )
+        self._unanswered -= 1
+        self._note_taken()
+        if reply is not Reply.FENCED:  # else its client says it again elsewhere
+            session.teller.accepted(piece)
+
+    @property
+    def passed_field(self) -> str:
+        """Return how the store keeps what had no job."""
+        whole, in_stream = self.passed_ms
+        return f"{whole} {in_stream}"
 
     def _in_window(self, index: int) -> bool:
         if not self.open:
@@ -240,11 +303,11 @@ class Admission:
     @property
     def is_owed(self) -> bool:
         """Tell whether anything was cut that the store has not taken or refused yet."""
-        return bool(self.entering or self.backlog or self._untold)
+        return bool(self.entering or self.backlog or self._untold or len(self.requests))
 
     def has_room(self) -> bool:
         """Tell whether one more utterance may wait."""
-        return len(self.backlog) < self._backlog_max
+        return len(self.backlog) + len(self.requests) < self._backlog_max
 
     def _press(self) -> None:
         waiting, teller = len(self.backlog), self._session.teller
@@ -259,15 +322,18 @@ class Admission:
         """Submit what waited, as far as the window allows."""
         if self._session.lapsed:
             self.backlog.clear()
-        while self.backlog and self._in_window(self.backlog[0].index):
+            self.requests.clear()
+            self.taken.set()
+        while self.backlog and self._may_go(self.backlog[0]):
             self._submit(self.backlog.popleft())
         if self.backlog and self.backlog[0].in_turn:
             self._board.tasks.start(self._make_room())
         if self.paused and len(self.backlog) <= self._backlog_max // 2:
             self.paused = False
             self._session.teller.pressure("RESUME")
-        if not self.open and not self.backlog:
+        if not self.open and not self.backlog and not len(self.requests):
             self.idle.set()
+        self._note_taken()
 
     def settled(self, index: int, fate: Fate, reason: str, lane: str) -> None:
         """One language of an utterance has had its outcome."""
@@ -286,31 +352,74 @@ class Admission:
     # Submission
 
     def _submit(self, piece: Piece) -> None:
+        session, length = self._session, piece.end_ms - piece.start_ms
+        session.ledger.admit(piece.index, length, lanes=max(1, len(piece.targets)))
+        if not piece.targets:
+            # Everyone who listens speaks this language: their ears need no node.
+            self._pass(piece, length)
+            return
         if not self.open:
             self.waiting_since_ms = self._clock.now_ms()
         self.open[piece.index] = len(piece.targets)
         self.top = max(self.top, piece.index + 1)
         piece.unanswered = len(piece.targets)
+        self._unanswered += piece.unanswered
         if piece.last_seq is not None:
             self._untold.append(piece)
+            self.speech_ms += piece.end_ms - piece.start_ms
         last = len(piece.targets) - 1
+        readers_from = self.unheard_before(AS_SPOKEN, piece.index) if piece.readers else -1
+        jobs = []
         for number, target in enumerate(piece.targets):
             # With the last language all of the piece is in the store: its audio is admitted.
             job = self._make(piece, target, is_whole=number == last)
-            self._board.tasks.start(self._submit_job(piece, job))
+            if piece.readers:
+                job.spec = spec_for_readers(job.spec, readers_from)
+            jobs.append(job)
+        if len(jobs) == 1:
+            self._board.tasks.start(self._submit_job(piece, jobs[0]))
+        else:
+            self._board.tasks.start(self._submit_jobs(piece, jobs))
 
-    async def _submit_job(self, piece: Piece, job: LiveJob) -> None:
-        answer = await self.enter(job)
+    async def _submit_jobs(self, piece: Piece, jobs: list[LiveJob]) -> None:
+        """Bring an utterance in several languages into the store, whole or not at all.
+
+        If some were in without the others, whoever goes on with the session would take the audio
+        from the client again, and those languages would say it twice.
+        """
+        firsts: list[Submitted | None] = [None] * len(jobs)
+        if not (self.requests.is_spread and jobs[0].spec.sound):
+            self._note_entering(jobs, is_entering=True)
+            try:
+                firsts = list(await self._board.submit_all(jobs))
+            finally:
+                self._note_entering(jobs, is_entering=False)
+        for job, first in zip(jobs, firsts, strict=True):
+            self._board.tasks.start(self._submit_job(piece, job, first))
+
+    def _note_entering(self, jobs: list[LiveJob], *, is_entering: bool) -> None:
+        self.entering += len(jobs) if is_entering else -len(jobs)
+        for job in jobs:
+            job.entering = is_entering
+
+    async def _submit_job(self, piece: Piece, job: LiveJob, first: Submitted | None = None) -> None:
+        answer = await self.enter(job, first)
         session = self._session
         piece.unanswered -= 1
+        self._unanswered -= 1
         piece.is_taken |= answer.reply in ADMITTED
         self._tell_accepted(piece)
+        self._note_taken()
         if answer.reply not in ADMITTED:
             return
         if piece.in_turn and (answer.reply is Reply.QUEUED or self.backlog):
             await self._make_room()
         if answer.code in (Reply.NO_POOL_FOR_LANG_PAIR, Reply.EMPTY_POOL):
             session.teller.unserved(job, answer)
+
+    def _note_taken(self) -> None:
+        if not self._unanswered and not self.backlog:
+            self.taken.set()
 
     def _tell_accepted(self, piece: Piece) -> None:
         """Tell that a piece is in the store, in all its languages, and those before it too."""
@@ -323,31 +432,39 @@ class Admission:
                 session.teller.accepted(told)
                 session.acked_audio = max(session.acked_audio, told.last_seq)
 
-    async def enter(self, job: LiveJob) -> Submitted:
-        """Bring a job into the store; one that is not taken gets its outcome at once."""
-        self.entering += 1
-        job.entering = True
+    async def enter(self, job: LiveJob, first: Submitted | None = None) -> Submitted:
+        """Bring a job into the store; one that is not taken gets its outcome at once.
+
+        `first` is what the store has answered already.
+        """
+        self._note_entering([job], is_entering=True)
         try:
-            answer = await self._insist(job)
+            answer = await self._insist(job, first)
         finally:
-            self.entering -= 1
-            job.entering = False
+            self._note_entering([job], is_entering=False)
         if answer.reply in ADMITTED and job.spec.heard > self.heard[0]:
             self.heard = (job.spec.heard, job.spec.heard_ms)
+            self.heard_speech_ms = job.spec.speech
         if answer.reply is Reply.FENCED:
             if self._board.jobs.get(job.id) is job:
                 del self._board.jobs[job.id]  # it came after the session was dropped
             self._session.drop()
-        elif answer.reply not in ADMITTED or await self._is_anothers(job, answer):
+        elif answer.reply is Reply.DUPLICATE:
+            answer = await self._met(job, answer)
+        elif answer.reply not in ADMITTED:
             await self._refused(job, answer)
         else:
             job.may_be_in = True
         return answer
 
-    async def _insist(self, job: LiveJob) -> Submitted:
+    async def _insist(self, job: LiveJob, first: Submitted | None) -> Submitted:
         """Submit until the store takes the job or refuses it for good."""
         board, session = self._board, self._session
-        answer = await board.submit(job)
+        if self.requests.is_spread and first is None:
+            found = await self.requests.elsewhere(job)
+            if found is not None:
+                return Submitted(Reply.DUPLICATE, state=found.state, known=found.spec)
+        answer = first or await board.submit(job)
         while not session.lapsed:
             if answer.reply in LOST:
                 await self.reopen()
@@ -365,16 +482,20 @@ class Admission:
             answer = await board.submit(job)
         return answer
 
-    async def _is_anothers(self, job: LiveJob, answer: Submitted) -> bool:
-        """Tell whether a duplicate is of another utterance, or has ended under a former epoch."""
-        if answer.reply is not Reply.DUPLICATE:
-            return False
-        if not job.may_be_in:
-            return True  # a former owner of the session took it: its outcome has that place
+    async def _met(self, job: LiveJob, answer: Submitted) -> Submitted:
+        """The store has such a job: this very one, or that of the same request sent elsewhere."""
+        jobs, known = self._board.jobs, answer.known
+        if known is None or not known.is_place_of(job.spec):
+            if jobs.get(job.id) is job:
+                del jobs[job.id]
+            return await self.requests.follow(job, answer)
+        job.may_be_in = True
         if answer.state == "RELEASED":
             await self._board.insist(self._session.deliverer.catch_up)
-            return self._board.jobs.get(job.id) is job
-        return self._board.jobs.get(job.id, job) is not job
+            if jobs.get(job.id) is job:
+                # It ended under a former epoch, and was counted then: only its place is open.
+                await self._refused(job, answer, is_counted=True)
+        return answer
 
     async def _make_room(self) -> None:
         """A long speech fills its old node with slices it buffers: the oldest has had its time."""
@@ -386,7 +507,7 @@ class Admission:
                 await board.end_buffered_slice(job)
                 return
 
-    async def _refused(self, job: LiveJob, answer: Submitted) -> None:
+    async def _refused(self, job: LiveJob, answer: Submitted, *, is_counted: bool = False) -> None:
         """The store does not take the job: its place in the order gets an explicit outcome."""
         board, spec, session = self._board, job.spec, self._session
         if board.jobs.get(job.id) is job:
@@ -396,93 +517,63 @@ class Admission:
             self.settled(spec.index, "failed", answer.reply.name, spec.lane)
             return
         session.teller.not_taken(job, answer)
-        fence = session.fence
-        answered, work = await board.insist(
-            lambda: board.dispatcher.fill(
-                session.home, session.id, spec.lane,
-                index=spec.index, unwanted_from=spec.unwanted_from, fence=fence,
-            )
-        )  # fmt: skip
-        board.perform(work)
-        if answered.reply is Reply.FENCED:
-            if fence == session.fence:
-                await self.reopen()  # another is the owner, or the store forgot that we are
-            await self._refused(job, answer)
-        elif answered.reply is not Reply.SETTLED:
-            self.settled(spec.index, "failed", answered.reply.name, spec.lane)
+        board.journal.refused(job, answer)
+        self.requests.forget(job.request_id)
+        await self.fill(
+            spec,
+            Answer(ms=0 if is_counted else spec.ms, lanes=spec.lanes, others=others_of(spec)),
+        )
 
-    # A store that lost its memory
-
-    async def reopen(self, *, restart: bool = False) -> None:
-        """The store forgot the session, or part of it: go on where we stand.
-
-        With `restart` it went back behind what was delivered: positions start over.
-        """
+    async def fill(self, spec: JobSpec, answer: Answer) -> None:
+        """Give a place in the order the outcome that it has without a job of its own."""
         board, session = self._board, self._session
-        epoch_before = session.epoch
-        async with self._reopening:
-            if session.lapsed or session.epoch != epoch_before:
-                return  # somebody was quicker
-            reply, epoch, _ = await board.insist(lambda: session.open_in_store(restart=restart))
-            if reply is Reply.FENCED:
-                session.drop()
-                return
-            if epoch == epoch_before:
-                return
-            session.new_epoch(epoch)
-        if reply is not Reply.OPENED:
-            await self._fill_delivered()
-            return
-        self._lane_next.clear()
-        # In order, so that the first one of each lane tells where the lane begins.
-        for job in board.jobs_of(session):
-            job.spec = self._in_lane(spec_of_owner(job.spec, session.fence))
-            job.attempt, job.node = 0, ""
-            if not job.entering:
-                board.tasks.start(self.enter(job))
-
-    async def _fill_delivered(self) -> None:
-        """Places whose outcomes are out already, and which the store forgot, are not waited for."""
-        board, session = self._board, self._session
-        for lane, last in session.deliverer.done.items():
-            reply, index = Reply.SETTLED, last
-            while reply is not Reply.INDEX_RELEASED and index >= 0:
-                where = {"index": index, "unwanted_from": -1, "fence": session.fence}
-                answer, work = await board.insist(
-                    partial(board.dispatcher.fill, session.home, session.id, lane, **where)
+        reply = Reply.FENCED
+        while reply is Reply.FENCED and not session.lapsed:
+            fence = session.fence
+            answered, work = await board.insist(
+                partial(
+                    board.dispatcher.fill, session.home, session.id, spec.lane, answer=answer,
+                    index=spec.index, unwanted_from=spec.unwanted_from, fence=fence,
                 )
-                board.perform(work)
-                reply, index = answer.reply, index - 1
-
-    def submit_again(self) -> None:
-        """The store may have lost what it confirmed last: whatever it knows already is a repeat."""
-        for job in self._board.jobs_of(self._session):
-            if not job.entering:
-                job.spec = spec_of_owner(job.spec, self._session.fence)
-                self._board.tasks.start(self.enter(job))
+            )  # fmt: skip
+            board.perform(work)
+            reply = answered.reply
+            if reply is Reply.FENCED and fence == session.fence:
+                await self.reopen()  # another is the owner, or the store forgot that we are
+        if reply is not Reply.SETTLED:
+            self.settled(spec.index, "failed", reply.name, spec.lane)
 
     # Lanes
 
     def _make(self, piece: Piece, target: Target, *, is_whole: bool) -> LiveJob:
         job = job_of(self._session, piece, target, self._cuts, retain_audio=self._retains_audio)
         self._late.discard(piece.index)
-        job.spec = self._in_lane(job.spec)
+        job.spec = self.in_lane(job.spec)
         if is_whole and piece.last_seq is not None:
-            job.spec = spec_of_owner(
-                job.spec, self._session.fence, heard=piece.last_seq, heard_ms=piece.end_ms
-            )
+            job.spec = spec_heard(job.spec, piece.last_seq, piece.end_ms, self.speech_ms)
         job.marks.submit = self._clock.now_ms()
         job.received_at_ms = self._clock.wall_ms()
         return job
 
-    def _in_lane(self, spec: JobSpec) -> JobSpec:
+    def forget_lanes(self) -> None:
+        """The store knows of none: the first utterance of each tells where it begins."""
+        self._lane_next.clear()
+
+    def in_lane(self, spec: JobSpec) -> JobSpec:
         """Declare what this lane will never hear of: indices that other languages had alone."""
-        known = self._lane_next.get(spec.lane, 0)
-        self._lane_next[spec.lane] = max(known, spec.index + 1)
-        before = range(known, spec.index)
-        if all(index in self._skipped or index in self._late for index in before):
-            # None of them, or those that may still come: they are waited for.
-            return spec if spec.unwanted_from < 0 else spec_after(spec, -1)
+        known = self.unheard_before(spec.lane, spec.index)
+        return spec if spec.unwanted_from == known else spec_after(spec, known)
+
+    def unheard_before(self, lane: str, index: int) -> int:
+        """Return from where on a lane has not heard of indices before this one and never will.
+
+        -1 if there are none, or only such as may still come: these are waited for.
+        """
+        known = self._lane_next.get(lane, 0)
+        self._lane_next[lane] = max(known, index + 1)
+        before = range(known, index)
+        if all(at in self._skipped or at in self._late for at in before):
+            return -1
         # Whoever was left out among others' indices gets a new index if it comes after all.
-        self._skipped = {index for index in self._skipped if index not in before}
-        return spec_after(spec, known)
+        self._skipped = {at for at in self._skipped if at not in before}
+        return known

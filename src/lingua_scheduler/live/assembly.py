@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from lingua_scheduler.live.job import LiveJob
+from lingua_scheduler.live.requests import job_of_request
 from lingua_scheduler.messages.to_node import JobAssign
 from lingua_scheduler.session.timeline import Marks
 from lingua_scheduler.state.records import JobSpec, job_id_of, request_scope
 
 if TYPE_CHECKING:
     from lingua_scheduler.config import Segmentation
-    from lingua_scheduler.live.admission import Piece
+    from lingua_scheduler.live.piece import Piece
     from lingua_scheduler.live.profile import Target
     from lingua_scheduler.live.session import LiveSession
+
+
+pack = msgspec.msgpack.Encoder().encode
 
 
 def job_of(
@@ -29,11 +33,16 @@ def job_of(
 ) -> LiveJob:
     """Return the job of an utterance into one language."""
     profile, lanes = piece.profile, len(piece.targets)
-    request = piece.request_id or f"{session.id}:{piece.index}:{target.lane}:{piece.trace_id}"
-    if piece.request_id is not None and lanes > 1:
-        request = f"{request}:{target.lane}"
-    # A request id is the session's own: another session of the tenant may use the same.
-    job_id = job_id_of(request_scope("", session.id), request)
+    sound, also = "", tuple[str, ...]()
+    if piece.request_id is None:
+        request = f"{session.id}:{piece.index}:{target.lane}:{piece.trace_id}"
+        job_id = job_id_of(request_scope("", session.id), request)
+    else:
+        # Its first language is found by the request alone, and says which others there are.
+        first, *others = piece.targets
+        sound, lane = piece.sound, "" if target is first else target.lane
+        also = () if lane else tuple(other.lane for other in others)
+        job_id = job_of_request(session.tenant, session.id, piece.request_id, lane)
     # All languages of one utterance belong on one node too: it recognises once.
     in_turn = piece.in_turn or lanes > 1
     spec = JobSpec(
@@ -41,7 +50,8 @@ def job_of(
         demand=profile.demand_of(target.language), turn=piece.turn if in_turn else "",
         is_slice=piece.is_slice, closes_turn=in_turn and not piece.is_slice,
         preferred=profile.paired, audio=retain_audio, fence=session.fence,
-        top=session.admission.top,
+        top=session.admission.top, audience=target.audience, readers=piece.readers,
+        ms=max(0, piece.end_ms - piece.start_ms), lanes=lanes, sound=sound, also=also,
     )  # fmt: skip
     two_way = profile.two_way
     assign = JobAssign(
@@ -59,8 +69,8 @@ def job_of(
     )  # fmt: skip
     marks = Marks(speech_end=piece.speech_end_ms, cut=piece.cut_ms)
     return LiveJob(
-        job_id, session.home, spec, assign, piece.audio, session, target.listeners, lanes, marks,
-        piece.first_client_ts_ms,
+        job_id, session.home, spec, assign, piece.audio, session, lanes, marks,
+        piece.first_client_ts_ms, request_id=piece.request_id,
     )  # fmt: skip
 
 
@@ -69,13 +79,29 @@ def spec_after(spec: JobSpec, known: int) -> JobSpec:
     return msgspec.structs.replace(spec, unwanted_from=known)
 
 
-def spec_of_owner(
-    spec: JobSpec, fence: int, *, heard: int | None = None, heard_ms: int = 0
-) -> JobSpec:
-    """Return the spec as its session's owner submits it, and what of the audio it completes."""
-    if heard is None:
-        return spec if spec.fence == fence else msgspec.structs.replace(spec, fence=fence)
-    return msgspec.structs.replace(spec, fence=fence, heard=heard, heard_ms=heard_ms)
+def spec_for_readers(spec: JobSpec, unheard_from: int) -> JobSpec:
+    """Return the spec of a job whose readers never hear of the indices from there on before it."""
+    return msgspec.structs.replace(spec, readers_from=unheard_from)
+
+
+def others_of(spec: JobSpec) -> bytes:
+    """Return who is told in place of the speaker what becomes of a job, as the store takes it."""
+    if not spec.audience:
+        return b""
+    others = {"audience": spec.audience, "lanes": spec.lanes}
+    if spec.readers:
+        others |= {"readers": spec.readers, "readers_from": spec.readers_from}
+    return pack(others)
+
+
+def spec_of_owner(spec: JobSpec, fence: int) -> JobSpec:
+    """Return the spec as its session's owner submits it."""
+    return spec if spec.fence == fence else msgspec.structs.replace(spec, fence=fence)
+
+
+def spec_heard(spec: JobSpec, heard: int, heard_ms: int, speech_ms: int) -> JobSpec:
+    """Return the spec of the job that completes a piece of the stream: what is admitted with it."""
+    return msgspec.structs.replace(spec, heard=heard, heard_ms=heard_ms, speech=speech_ms)
 
 
 def padding_of(trigger: str, cuts: Segmentation) -> int | None:

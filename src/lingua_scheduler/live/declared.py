@@ -81,6 +81,7 @@ def declared(said: Said, *, tenant: str) -> Declared:
             for model in register.installed_models
             if model.kind == "nmt" and model.enabled is not False
         ),
+        labels=register.labels or (),
         # A tenant's node hears nobody else's speech, whatever it says it would accept.
         private_to=None if register.accept_public_jobs and not tenant else tenant,
     )

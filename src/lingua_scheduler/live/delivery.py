@@ -1,39 +1,45 @@
-"""Outcomes to people: in order, to the speaker or to the listeners, once.
+"""Outcomes to one client: its own, and what others said to it; in order, each once.
 
-The store releases outcomes with positions (`seq`); answers of several steps may overtake each
-other on their way here, so that they are put in order again by position. What was delivered stays
-in the outbox until the client has confirmed it, or as much of it as may be on its way to a socket
-that is dead already: for a client that comes back or asks again.
+The store puts outcomes into the client's outbox with positions (`seq`); answers of several steps
+may overtake each other on their way here, so that they are put in order again by position. What
+others hear of the client's own words is there too, as "passed": when it is, everybody has it. What
+was delivered stays in the outbox until the client has confirmed it, or as much of it as may be on
+its way to a socket that is dead already: for a client that comes back or asks again. A client that
+is behind with reading gets the next outcome when it has read on; until then it waits in the outbox.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lingua_scheduler.live.hearing import reference_of
 from lingua_scheduler.live.outcome import (
+    HEARD,
     Shown,
-    decode_heard,
     decode_result,
+    heard_message,
+    heard_timeline,
     missing_message,
+    passed_message,
     result_message,
 )
-from lingua_scheduler.live.transcripts import Transcripts
-from lingua_scheduler.messages.codes import ErrorCode
-from lingua_scheduler.messages.to_client import OutcomePassed
+from lingua_scheduler.messages.codes import CloseCode, ErrorCode
+from lingua_scheduler.messages.to_client import TranslationResult
 from lingua_scheduler.session.group import GroupTracker
 from lingua_scheduler.session.timeline import timeline
+from lingua_scheduler.state.records import AS_SPOKEN, speaker_of
 from lingua_scheduler.state.reply import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lingua_scheduler.config import Settings
     from lingua_scheduler.live.board import JobBoard
     from lingua_scheduler.live.hall import Hall
+    from lingua_scheduler.live.hearing import HeardResult
     from lingua_scheduler.live.job import LiveJob
     from lingua_scheduler.live.outcome import StoredResult
     from lingua_scheduler.live.session import LiveSession
-    from lingua_scheduler.messages.to_client import MissingResult, ToClient, TranslationResult
+    from lingua_scheduler.live.teller import Outlet
+    from lingua_scheduler.messages.to_client import MissingResult
     from lingua_scheduler.session.ledger import Fate
     from lingua_scheduler.state.records import Released
 
@@ -55,7 +61,13 @@ OVERDUE_MS = 1000
 # How long a session waits for any outcome before it looks for one that was not told.
 LOOK_MS = 2000
 # The same for a listener who waits for nothing of its own.
-LISTEN_MS = 5000
+LISTEN_MS = 2000
+# How long a client may be behind with reading before it is dropped.
+BEHIND_MS_MAX = 10_000
+# Speakers whose words form groups of their own for a listener.
+HEARD_GROUPS_MAX = 16
+# Speakers and lanes whose last index is remembered for a listener.
+HEARD_DONE_MAX = 1024
 OUTBOX_PAGE = 64
 
 
@@ -90,8 +102,9 @@ class Deliverer:
         self._under_way = settings.jobs.in_flight_max + settings.sessions.backlog_max
         self._board = board
         self._hall = hall
+        self._results = board.results
         self.groups = GroupTracker(session.id)
-        self.transcripts = Transcripts(hall)
+        self._heard_groups: dict[str, GroupTracker] = {}
         # What a node may be told of the conversation so far.
         self.context = ""
         # The position of the last outcome delivered, and those that came too early.
@@ -103,8 +116,14 @@ class Deliverer:
         self._acked = 0
         # Lane -> the last index delivered: what a store that went back releases again is known.
         self.done: dict[str, int] = {}
-        # Positions, of those still kept, that were for listeners and not for the speaker.
-        self._for_others: set[int] = set()
+        # The same of what others have heard, which may come after later ones of our own.
+        self._passed: dict[str, int] = {}
+        # Speaker and lane -> the last index of it that was heard here, for the same reason.
+        self._heard_done: dict[tuple[str, str], int] = {}
+        # Results that were to be heard here and are not kept any more.
+        self._unkept: set[str] = set()
+        # Since when the client is behind with reading; 0: it is not.
+        self._behind_since_ms = 0.0
         # Utterance -> positions of its outcomes, for the latest ones.
         self._positions: dict[int, list[int]] = {}
         # The latest utterance that entered a group, and its place there.
@@ -112,20 +131,39 @@ class Deliverer:
 
     def take(self, epoch: str, outcomes: tuple[Released, ...]) -> None:
         """Deliver outcomes whose turn has come; keep those that came too early."""
-        if epoch != self._session.epoch:
-            return
+        if epoch != self._session.epoch or (self._behind_since_ms and self._is_behind):
+            return  # not ours, or it waits in the outbox
         for outcome in outcomes:
-            if outcome.seq == self.seq + 1:
-                self._early.pop(outcome.seq, None)
-                self._emit(outcome)
-            elif outcome.seq > self.seq:
+            if outcome.seq > self.seq:
                 if not self._early:
                     self._early_since_ms = self._board.clock.now_ms()
                 self._early[outcome.seq] = outcome
-        while self._early and (following := self._early.pop(self.seq + 1, None)) is not None:
+        while self._early and (following := self._early.get(self.seq + 1)) is not None:
+            if self._must_wait(following):
+                break
+            del self._early[following.seq]
             self._emit(following)
         if self.seq - self._acked >= self._kept + TRIM_EVERY:
             self._trim_to(self.seq - self._kept)
+
+    def _must_wait(self, outcome: Released) -> bool:
+        """Tell whether an outcome stays in the outbox for now, from where it is read again."""
+        if not self._is_behind:
+            self._behind_since_ms = 0.0
+            return outcome.kind == HEARD and not self._is_at_hand(outcome)
+        if not self._behind_since_ms:
+            self._behind_since_ms = self._board.clock.now_ms()
+        self._early.clear()
+        return True
+
+    @property
+    def _is_behind(self) -> bool:
+        outlet = self._session.outlet
+        return outlet is not None and outlet.is_behind
+
+    def _is_at_hand(self, outcome: Released) -> bool:
+        kind, heard_id = reference_of(outcome)
+        return kind != "completed" or heard_id in self._unkept or self._results.has(heard_id)
 
     @property
     def _kept(self) -> int:
@@ -141,20 +179,32 @@ class Deliverer:
 
     def _trim_to(self, seq: int) -> None:
         self._acked = seq
-        self._for_others = {place for place in self._for_others if place > seq}
         self._board.tasks.start(self._ack(seq))
 
     def is_overdue(self, now_ms: float) -> bool:
         """Tell whether a position is missing for so long that it must be fetched."""
+        if self._behind_since_ms:
+            return self._has_read_on(now_ms)
         if self._early:
             return now_ms - self._early_since_ms > OVERDUE_MS
         session = self._session
         admission = session.admission
         if not admission.open:
-            # Others may have said something: a listener looks now and then.
-            is_listening = self._hall.rooms.room_of(session.id) is not None
-            return is_listening and now_ms - self._looked_at_ms > LISTEN_MS
+            # Others may have said something: a listener looks now and then, also one that left.
+            is_listening = bool(self._heard_done) or self._hall.rooms.room_of(session.id)
+            return bool(is_listening) and now_ms - self._looked_at_ms > LISTEN_MS
         return now_ms - max(admission.waiting_since_ms, self._looked_at_ms) > LOOK_MS
+
+    def _has_read_on(self, now_ms: float) -> bool:
+        """Tell whether a client that was behind may get more; one that never reads is let go."""
+        outlet = self._session.outlet
+        if outlet is None or not outlet.is_behind:
+            self._behind_since_ms = 0.0
+            return True
+        if now_ms - self._behind_since_ms > BEHIND_MS_MAX:
+            self._behind_since_ms = now_ms
+            outlet.close(CloseCode.SLOW_READER, "slow reader")
+        return False
 
     async def catch_up(self) -> Reply:
         """Read from the outbox what was released but not told to this instance."""
@@ -169,11 +219,23 @@ class Deliverer:
             if page.trimmed > self.seq:
                 self.seq = page.trimmed  # nobody can be told of those any more
                 continue
-            self.take(epoch, page.entries)
-            if len(page.entries) < OUTBOX_PAGE:
+            before = self.seq
+            for outcome in page.entries:
+                await self._load(outcome)
+                self.take(epoch, (outcome,))
+            if self._behind_since_ms or self.seq in (before, page.last_seq):
                 return page.reply
 
-    async def replay(self, after_seq: int, send: Callable[[ToClient], None]) -> bool:
+    async def _load(self, outcome: Released) -> None:
+        """Have at hand what an outcome refers to, if it is of another speaker."""
+        if outcome.kind != HEARD:
+            return
+        _, heard_id = reference_of(outcome)
+        if not await self._results.load(self._session.home, outcome):
+            # It was kept as long as anybody could come back for it.
+            self._unkept.add(heard_id)
+
+    async def replay(self, after_seq: int, outlet: Outlet) -> bool:
         """Send again what was delivered after a position; tells whether it was to be had.
 
         Whoever attaches the socket does so right after this, before anything else is delivered.
@@ -189,12 +251,24 @@ class Deliverer:
             if epoch != session.epoch or not page.entries:
                 return False
             for outcome in page.entries:
-                if outcome.seq in self._for_others:
-                    send(self._passed(outcome))
-                elif outcome.seq <= self.seq:
-                    send(self._message(outcome))
+                if outcome.seq <= self.seq:
+                    await self._again(outcome, outlet)
             at = page.entries[-1].seq
         return True
+
+    async def _again(self, outcome: Released, outlet: Outlet) -> None:
+        """Send an outcome that was sent before."""
+        if outcome.is_passed:
+            outlet.send(passed_message(self._session.id, outcome, self._session.epoch))
+        elif outcome.kind == HEARD:
+            await self._load(outcome)
+            message, result = self._heard(outcome)
+            if isinstance(message, TranslationResult) and result is not None:
+                outlet.send_with(message, result.sound)
+            else:
+                outlet.send(message)
+        else:
+            outlet.send(self._message(outcome))
 
     def start_over(self, epoch: str) -> None:
         """The session began anew in the store: positions count from one again."""
@@ -202,7 +276,7 @@ class Deliverer:
         self.seq = self._acked = 0
         self._early.clear()
         self._positions.clear()
-        self._for_others.clear()
+        self._behind_since_ms = 0.0
 
     async def trim(self) -> None:
         """Make room in the outbox, which may be smaller than what is kept of it otherwise."""
@@ -219,7 +293,16 @@ class Deliverer:
                 session.home, session.id, epoch=session.epoch, after_seq=seq - 1, limit=1
             )
             for outcome in page.entries:
-                session.teller.tell(self._message(outcome))
+                if session.outlet is not None:
+                    await self._again(outcome, session.outlet)
+
+    def tell_again(self, outcome: Released) -> None:
+        """Tell the speaker once more what it was told of an outcome of its own."""
+        session = self._session
+        if outcome.is_passed:
+            session.teller.addition(passed_message(session.id, outcome, session.epoch))
+        else:
+            session.teller.tell(self._message(outcome))
 
     async def _ack(self, seq: int) -> None:
         session = self._session
@@ -231,45 +314,92 @@ class Deliverer:
         self.seq = outcome.seq
         session, now = self._session, self._board.clock.now_ms()
         self._looked_at_ms = now
-        if outcome.kind == "heard":
-            session.teller.tell(decode_heard(outcome, session.epoch))
+        if outcome.kind == HEARD:
+            self._emit_heard(outcome)
             return
         job = self._board.jobs.pop(outcome.job, None)
-        if outcome.utterance <= self.done.get(outcome.lane, -1):
+        done = self._passed if outcome.is_passed else self.done
+        if outcome.utterance <= done.get(outcome.lane, -1):
             # The store went back and released it again: it was delivered before.
             session.admission.settled(
                 outcome.utterance, FATES[outcome.kind], outcome.reason, outcome.lane
             )
             return
-        self.done[outcome.lane] = outcome.utterance
+        done[outcome.lane] = outcome.utterance
+        self.done[outcome.lane] = max(outcome.utterance, self.done.get(outcome.lane, -1))
         self._note(outcome)
-        message = self._message(outcome, job, now)
         if job is not None and outcome.kind in ("failed", "expired") and not job.told:
-            session.teller.failed(job, code_of(outcome), None)
-        listeners = job.listeners if job is not None else self._listeners_of(outcome)
-        if listeners is None:
-            session.teller.tell(message)
+            session.teller.failed(job, code_of(outcome))
+        if outcome.is_passed:
+            self._emit_passed(outcome, job)
         else:
-            self._for_others.add(outcome.seq)
-            session.teller.addition(self._passed(outcome))
-            self._hall.send_to(listeners, message, (session.id, session.epoch, outcome.seq))
-        self.transcripts.outcome(outcome, message)
+            session.teller.tell(self._message(outcome, job, now))
         session.admission.settled(
             outcome.utterance, FATES[outcome.kind], outcome.reason, outcome.lane
         )
         self._count(outcome, job, now)
 
-    def _passed(self, outcome: Released) -> OutcomePassed:
-        """Return what the speaker is told of an outcome that others hear: its position."""
-        session = self._session
-        return OutcomePassed(
-            session_id=session.id, utterance_index=outcome.utterance, tgt_lang=outcome.lane,
-            epoch=session.epoch, seq=outcome.seq,
-        )  # fmt: skip
+    def _emit_heard(self, outcome: Released) -> None:
+        """Deliver what somebody else said, unless the store forgot that it was delivered."""
+        _, heard_id = reference_of(outcome)
+        self._unkept.discard(heard_id)
+        where, done = (speaker_of(heard_id), outcome.lane), self._heard_done
+        if outcome.utterance <= done.get(where, -1):
+            return
+        done.pop(where, None)
+        done[where] = outcome.utterance
+        if len(done) > HEARD_DONE_MAX:
+            del done[next(iter(done))]
+        message, result = self._heard(outcome, groups=self._heard_groups)
+        if isinstance(message, TranslationResult) and result is not None:
+            self._session.teller.tell_with(message, result.sound)
+        else:
+            self._session.teller.tell(message)
 
-    def _listeners_of(self, outcome: Released) -> tuple[str, ...] | None:
-        """Return who waits for an outcome that had no job: those of a room, or the speaker."""
-        return self._hall.listeners_of(self._session, outcome.lane)
+    def _heard(
+        self, outcome: Released, groups: dict[str, GroupTracker] | None = None
+    ) -> tuple[TranslationResult | MissingResult, HeardResult | None]:
+        """Return what somebody else said as it is told here, without its sound, and the result."""
+        _, heard_id = reference_of(outcome)
+        result, wall = self._results.get(heard_id), self._board.clock.wall_ms()
+        kept, shown = None, Shown()
+        if result is not None:
+            kept = result.kept
+            shown = Shown(heard_timeline(kept, wall))
+            if groups is not None and kept.text_asr:
+                shown = self._grouped_with(speaker_of(heard_id), kept, shown)
+        message = heard_message(outcome, self._session.epoch, kept, shown=shown, at_ms=wall)
+        return message, None if outcome.lane == AS_SPOKEN else result
+
+    def _grouped_with(self, speaker: str, kept: StoredResult, shown: Shown) -> Shown:
+        """Put a result into the group of its speaker's latest words."""
+        groups = self._heard_groups
+        tracker = groups.pop(speaker, None) or GroupTracker(speaker)
+        groups[speaker] = tracker
+        if len(groups) > HEARD_GROUPS_MAX:
+            del groups[next(iter(groups))]
+        clock = self._board.clock
+        found = tracker.result(kept.text_asr, kept.text_translated, clock.now_ms(), clock.wall_ms())
+        return shown if found is None else Shown(shown.timeline, *found)
+
+    def playing(self, *, starts: bool) -> None:
+        """The client plays a translation, or has played it: groups stay open meanwhile."""
+        now = self._board.clock.now_ms()
+        for group in (self.groups, *self._heard_groups.values()):
+            if starts:
+                group.tts_started(now)
+            else:
+                group.tts_ended(now)
+
+    def _emit_passed(self, outcome: Released, job: LiveJob | None) -> None:
+        """Tell the speaker that its listeners have an outcome, and keep what it was about."""
+        self._session.teller.addition(
+            passed_message(self._session.id, outcome, self._session.epoch)
+        )
+        if outcome.payload:
+            self._join_group(outcome, decode_result(outcome.payload))
+        if job is not None:
+            self._board.keep(job)
 
     def _note(self, outcome: Released) -> None:
         self._positions.setdefault(outcome.utterance, []).append(outcome.seq)
@@ -280,12 +410,10 @@ class Deliverer:
         self, outcome: Released, job: LiveJob | None = None, now_ms: float = 0
     ) -> TranslationResult | MissingResult:
         session, wall = self._session, self._board.clock.wall_ms()
-        if outcome.kind not in ("completed", "heard"):
+        if outcome.kind != "completed":
             return missing_message(
                 session.id, outcome, session.epoch, trace_id=session.trace_id, at_ms=wall
             )
-        if outcome.kind == "heard":
-            return decode_heard(outcome, session.epoch)
         kept = decode_result(outcome.payload)
         shown = Shown() if job is None else self._shown(outcome, job, kept, now_ms)
         return result_message(
@@ -294,21 +422,27 @@ class Deliverer:
 
     def _shown(self, outcome: Released, job: LiveJob, kept: StoredResult, now_ms: float) -> Shown:
         job.marks.released = job.marks.delivered = now_ms
-        if self._grouped[0] != outcome.utterance and kept.text_asr:
-            wall = self._board.clock.wall_ms()
-            found = self.groups.result(kept.text_asr, kept.text_translated, wall)
-            if found is not None:
-                self._grouped = (outcome.utterance, *found)
-                self.context = self.groups.context_text()
+        self._join_group(outcome, kept)
         index, group, part = self._grouped
         if index != outcome.utterance:
             return Shown(timeline(job.marks))
         return Shown(timeline(job.marks), group, part)
 
+    def _join_group(self, outcome: Released, kept: StoredResult) -> None:
+        if self._grouped[0] != outcome.utterance and kept.text_asr:
+            clock = self._board.clock
+            found = self.groups.result(
+                kept.text_asr, kept.text_translated, clock.now_ms(), clock.wall_ms()
+            )
+            if found is not None:
+                self._grouped = (outcome.utterance, *found)
+                self.context = self.groups.context_text()
+
     def _count(self, outcome: Released, job: LiveJob | None, now_ms: float) -> None:
         metrics = self._board.metrics
         self._board.ended[outcome.kind].inc()
-        if outcome.kind == "missing":
+        self._board.journal.ended(self._session, outcome, job, self._board.clock.wall_ms())
+        if outcome.reason == "gap_timeout":
             metrics.result_gap_timeout_total.inc()
         if job is None:
             return

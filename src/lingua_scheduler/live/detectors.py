@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.extras import install_command
 from lingua_scheduler.session.voice import EnergyDetector
 
 if TYPE_CHECKING:
@@ -65,6 +66,6 @@ def _webrtcvad() -> Any:
     try:
         import webrtcvad  # noqa: PLC0415 an extra
     except ImportError as error:
-        problem = "`webrtc` needs the extra: pip install 'lingua-scheduler[vad]'"
+        problem = f"`webrtc` needs an extra; run: {install_command('vad')}"
         raise ConfigError("segmentation.voice_detector", problem) from error
     return webrtcvad

@@ -1,19 +1,20 @@
 """Rooms, as sessions on this instance see them: what members ask, who hears whom, what is relayed.
 
-The rooms are in the store and span instances. Questions (`audience_of`, `listeners_of`) are
-answered at once from what is known here (`room_keeper.py`); asks go to the store one after the
-other (`room_desk.py`); what was said goes into the listeners' outboxes (`hearing.py`).
+The rooms are in the store and span instances. Who hears an utterance is asked once, when it is cut
+(`audience_of`), and answered from what is known here (`room_keeper.py`); it stays with the job.
+Asks go to the store one after the other (`room_desk.py`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from lingua_scheduler.between.letters import Relay
 from lingua_scheduler.errors import InvalidInput, StoreUnavailable
-from lingua_scheduler.live.hearing import Heard, Hearing
+from lingua_scheduler.live.guesses import Guesses
 from lingua_scheduler.live.profile import Target
 from lingua_scheduler.live.room_desk import RoomDesk
 from lingua_scheduler.live.room_keeper import RoomKeeper, members_message, room_from
@@ -28,12 +29,11 @@ from lingua_scheduler.messages.to_client import (
     WebrtcIceRelay,
     WebrtcOfferRelay,
 )
-from lingua_scheduler.session.rate import TokenBucket
 from lingua_scheduler.session.rooms import RoomProblem, canonical, check_code
-from lingua_scheduler.state.room_store import Entering, Origin
+from lingua_scheduler.state.room_store import Entering
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable
 
     from lingua_scheduler.config import Settings
     from lingua_scheduler.live.profile import Profile
@@ -45,18 +45,15 @@ if TYPE_CHECKING:
         RoomRawVoicePreference,
         WebrtcIce,
     )
-    from lingua_scheduler.messages.to_client import MissingResult, TranslationResult
     from lingua_scheduler.session.rooms import Room
+    from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.room_store import RoomAnswer, RoomStore
 
 CODE_TRIES = 50
-# Wrong room codes, all sessions together: a million codes outlast any room.
-GUESSES_PER_S = 20
-GUESSES_AT_ONCE = 200
 # How often the store is told that a room is spoken in, at most.
 SPOKE_EVERY_MS = 5_000
-# Rooms a session spoke in last: outcomes of the former one may still be on their way.
-SPOKEN_IN_MAX = 2
+# Who is back sooner was never away, as far as others are told.
+AWAY_AFTER_MS = 2_000
 PROBLEMS = {
     "no_room": ErrorCode.ROOM_NOT_FOUND,
     "full": ErrorCode.ROOM_FULL,
@@ -70,8 +67,9 @@ class Audience(NamedTuple):
     """Who an utterance is for."""
 
     targets: tuple[Target, ...]
-    # Members who understand the speaker: they read the transcript and need no node.
-    same_language: tuple[str, ...] = ()
+    # Members who understand the speaker, as a job's spec names them: they read the transcript and
+    # need no node.
+    readers: str = ""
     is_room: bool = False
 
 
@@ -82,13 +80,10 @@ class Hall:
         self._board = board
         self._store = store
         self._clock = board.clock
-        self._guesses = TokenBucket(GUESSES_PER_S, GUESSES_AT_ONCE)
+        self._guesses = Guesses(self._clock)
         self._keeper = RoomKeeper(board, store)
         self._desk = RoomDesk(board.tasks, settings.jobs.retry_after_ms)
-        self._hearing = Hearing(board, store)
         self.rooms = self._keeper.rooms
-        # Speaker -> the rooms it spoke in last, by code, as they were then.
-        self._spoken_in: dict[str, dict[str, Room]] = {}
         # Room -> when the store was told last that it is spoken in.
         self._spoke_at_ms: dict[str, float] = {}
         self._spoke_every_ms = min(SPOKE_EVERY_MS, store.idle_ms // 4)
@@ -97,67 +92,30 @@ class Hall:
 
     # Who hears what
 
-    def audience_of(self, speaker: LiveSession, profile: Profile) -> Audience:
-        """Return who hears an utterance now, and in which languages."""
+    def is_in_room(self, speaker: LiveSession) -> bool:
+        """Tell whether others may hear what is said."""
+        return self.rooms.room_of(speaker.id) is not None
+
+    async def audience_of(self, speaker: LiveSession, profile: Profile) -> Audience:
+        """Return who hears an utterance now, and in which languages.
+
+        As the store knows it: whoever was told that it is in, or out, on another instance, is.
+        """
         room = self.rooms.room_of(speaker.id)
         if room is None:
             return Audience(profile.own_targets())
         self._spoke(speaker.id, room)
+        if await self._store.version(room.code) != room.version:
+            room = await self._keeper.latest(room)
         wanted = room.wanted_by_others(speaker.id, profile.source)
         if not wanted.lanes and not wanted.same_language:
             return Audience(profile.own_targets())
-        targets = tuple(Target(code, code, heard_by) for code, heard_by in wanted.lanes.items())
-        return Audience(targets, wanted.same_language, is_room=True)
-
-    def listeners_of(self, speaker: LiveSession, lane: str) -> tuple[str, ...] | None:
-        """Return who in the speaker's room wants a language now; None if there is no room."""
-        room = self.rooms.room_of(speaker.id)
-        if room is None:
-            return None
-        return room.wanted_by_others(speaker.id, speaker.profile.source).lanes.get(lane)
-
-    def readers_of(self, speaker: LiveSession) -> tuple[str, ...]:
-        """Return who in the speaker's room understands the speaker without a node."""
-        room = self.rooms.room_of(speaker.id)
-        if room is None:
-            return ()
-        return room.wanted_by_others(speaker.id, speaker.profile.source).same_language
-
-    def send_to(
-        self,
-        listeners: Iterable[str],
-        message: TranslationResult | MissingResult,
-        origin: tuple[str, str, int],
-    ) -> None:
-        """Send an outcome to those of its listeners who have not left meanwhile.
-
-        `origin` is what it is known by: speaker, epoch and position (see `Origin`).
-        """
-        rooms = self._rooms_of(message.session_id)
-        heard: Heard | None = None
-        for name in listeners:
-            home = next((r.members[name].home for r in rooms.values() if name in r.members), None)
-            if home is None:
-                continue
-            if heard is None:
-                heard = Heard.of(message, Origin(*origin), " ".join(rooms))
-            self._hearing.send(name, self._board.cells.named(home), heard)
-
-    def _rooms_of(self, speaker: str) -> dict[str, Room]:
-        """Return the rooms a speaker is or was in, by code, as they are known now."""
-        spoken_in = self._spoken_in.get(speaker, {})
-        rooms = {code: self.rooms.at(code) or room for code, room in spoken_in.items()}
-        room = self.rooms.room_of(speaker)
-        if room is not None:
-            rooms[room.code] = room
-        return rooms
+        targets = tuple(
+            Target(code, code, room.places_of(heard_by)) for code, heard_by in wanted.lanes.items()
+        )
+        return Audience(targets, room.places_of(wanted.same_language), is_room=True)
 
     def _spoke(self, speaker: str, room: Room) -> None:
-        known = self._spoken_in.setdefault(speaker, {})
-        known.pop(room.code, None)
-        known[room.code] = room
-        if len(known) > SPOKEN_IN_MAX:
-            del known[next(iter(known))]
         now = self._clock.now_ms()
         if now - self._spoke_at_ms.get(room.code, -self._spoke_every_ms) >= self._spoke_every_ms:
             self._spoke_at_ms[room.code] = now
@@ -172,11 +130,26 @@ class Hall:
 
     def create(self, session: LiveSession, ask: RoomCreate) -> None:
         """Make a room with its creator in it."""
-        self._desk.ask(session, partial(self._create, session, ask))
+        self._move(session, partial(self._create, session, ask))
 
     def join(self, session: LiveSession, ask: RoomJoin) -> None:
         """Let a session into a room."""
-        self._desk.ask(session, partial(self._join, session, ask))
+        self._move(session, partial(self._join, session, ask))
+
+    def _move(self, session: LiveSession, step: Callable[[], Awaitable[None]]) -> None:
+        """Change where a session is: what it said so far is for those who heard it until now.
+
+        It is cut here, and in the store before anything changes: should this instance die, the
+        next owner takes what is not there yet from the client again, for those who are there then.
+        """
+        session.cut_here()
+
+        async def after_what_was_said() -> None:
+            if session.is_resumable:
+                await session.admission.taken.wait()
+            await step()
+
+        self._desk.ask(session, after_what_was_said)
 
     def leave(self, session: LiveSession, code: str | None = None) -> None:
         """Take a session out of its room, if it is in one (and in this one).
@@ -184,8 +157,10 @@ class Hall:
         Without a code the session ends: nobody waits for an answer, and the store is asked until
         it has taken it.
         """
-        step = partial(self._go, session) if code is None else partial(self._leave, session, code)
-        self._desk.ask(session, step)
+        if code is None:
+            self._desk.ask(session, partial(self._go, session))
+        else:
+            self._move(session, partial(self._leave, session, code))
 
     def prefer_raw_voice(self, session: LiveSession, ask: RoomRawVoicePreference) -> None:
         """Note whether a member wants another's own voice."""
@@ -213,8 +188,8 @@ class Hall:
         raise RuntimeError("no free room code was found: far too many rooms")
 
     async def _join(self, session: LiveSession, ask: RoomJoin) -> None:
-        self._check_guesses()
-        code = self._checked(ask.room_code)
+        self._guesses.check(session.id)
+        code = self._checked(session, ask.room_code)
         # That there is no such room is said before anything else.
         if self.rooms.room_of(session.id) is not None:
             await self._find(session, code)
@@ -227,7 +202,7 @@ class Hall:
         answer = await self._enter(session, "join", code, ask)
         if answer.room is None:
             await self._store.note(session.home, session.id, "")
-            raise self._problem_of(answer)
+            raise self._problem_of(session, answer)
         self._entered(session, room_from(answer.room))
 
     async def _enter(
@@ -265,27 +240,22 @@ class Hall:
 
     async def _find(self, session: LiveSession, code: str) -> None:
         """Raise if there is no such room for this session."""
-        self._check_guesses()
+        self._guesses.check(session.id)
         answer = await self._store.read(code)
         if answer.room is None or answer.room.tenant != session.tenant:
-            self._guesses.take(self._clock.now_ms())
+            self._guesses.wrong(session.id)
             raise RoomProblem(ErrorCode.ROOM_NOT_FOUND)
 
-    def _check_guesses(self) -> None:
-        """Wrong codes are few, so that none is guessed."""
-        if self._guesses.wait_ms(self._clock.now_ms()):
-            raise RoomProblem(ErrorCode.RATE_LIMITED)
-
-    def _checked(self, code: str) -> str:
+    def _checked(self, session: LiveSession, code: str) -> str:
         try:
             return check_code(code)
         except RoomProblem:
-            self._guesses.take(self._clock.now_ms())
+            self._guesses.wrong(session.id)
             raise
 
-    def _problem_of(self, answer: RoomAnswer) -> RoomProblem:
+    def _problem_of(self, session: LiveSession, answer: RoomAnswer) -> RoomProblem:
         if answer.why == "no_room":
-            self._guesses.take(self._clock.now_ms())
+            self._guesses.wrong(session.id)
         return RoomProblem(PROBLEMS[answer.why])
 
     async def _leave(self, session: LiveSession, code: str) -> None:
@@ -298,6 +268,8 @@ class Hall:
 
     async def _go(self, session: LiveSession) -> None:
         insist, store = self._board.insist, self._store
+        # Its last words are for this room; who is in it is asked when they are cut.
+        await session.admission.addressed()
         await insist(partial(self._leave_doubtful, session.id))
         room = self.rooms.room_of(session.id)
         if room is None:
@@ -314,7 +286,7 @@ class Hall:
     async def _prefer_raw_voice(self, session: LiveSession, ask: RoomRawVoicePreference) -> None:
         room = self.rooms.room_of(session.id)
         if room is None or room.code != ask.room_code:
-            await self._find(session, self._checked(ask.room_code))
+            await self._find(session, self._checked(session, ask.room_code))
             raise RoomProblem(ErrorCode.NOT_IN_ROOM)
         answer = await self._store.set_voice(
             room.code, session.id, ask.target_session_id, wanted=ask.receive_raw_voice
@@ -384,21 +356,45 @@ class Hall:
         room = self.rooms.room_of(session.id)
         if room is not None:
             session.teller.tell(members_message(room))
+            if room.members[session.id].is_away:
+                self._desk.ask(session, partial(self._set_away, session, is_away=False))
 
     def detached(self, session: LiveSession) -> None:
-        """A client's socket is gone and may come back: it stays in its room."""
+        """A client's socket is gone and may come back: it stays in its room, as one who is away."""
+        if self.rooms.room_of(session.id) is not None:
+            self._board.tasks.start(self._away_soon(session))
+
+    async def _away_soon(self, session: LiveSession) -> None:
+        await asyncio.sleep(AWAY_AFTER_MS / 1000)
+        if session.outlet is None and not session.closing:
+            self._desk.ask(session, partial(self._set_away, session, is_away=True))
+
+    async def _set_away(self, session: LiveSession, *, is_away: bool) -> None:
+        room = self.rooms.room_of(session.id)
+        if room is None or is_away is not (session.outlet is None):
+            return
+        answer = await self._store.set_away(room.code, session.id, is_away=is_away)
+        if answer.room is not None:
+            self._keeper.changed(room_from(answer.room))
+
+    async def replace(self, home: Cell, session: str) -> None:
+        """A client began anew in place of a session that it will not come back to."""
+        code = (await self._store.noted(home, session)).room
+        if code:
+            answer = await self._store.leave(code, (session,))
+            if answer.room is not None:
+                room = room_from(answer.room)
+                self._keeper.changed(room, room.instances())
 
     def dropped(self, session: LiveSession) -> None:
         """A session is another instance's now: it stays in its room, which is not ours to know."""
         self.rooms.left(session.id)
-        self._spoken_in.pop(session.id, None)
 
     # What the clock asks for
 
     async def refresh(self) -> None:
         """Look at all rooms again, and forget what belongs to sessions that are gone."""
-        for name in [name for name in self._spoken_in if name not in self._board.sessions]:
-            del self._spoken_in[name]
+        self._guesses.forget(self._board.sessions)
         for code in [code for code in self._spoke_at_ms if code not in self.rooms]:
             del self._spoke_at_ms[code]
         try:

@@ -1,124 +1,155 @@
-"""What others said, on its way into a listener's own outbox and from there to its owner.
+"""What others said: from the outboxes of listeners to their owners, and what it was.
 
-A listener has one line: outcomes are put in the order they were sent, each once (the store knows
-the latest of every speaker), and get a position of the listener's own. While the store is away the
-line waits; it is bounded. Who delivers is the listener's owner, wherever that is.
+The store has put an outcome into the outboxes of its listeners; whoever made it do so tells their
+owners: sessions here directly, those elsewhere by one letter to each instance. A letter that is
+lost costs the time until the listener looks by itself. The result is in the store once for all
+listeners of a cell, and in the memory of an instance once for all of its listeners, with its sound
+as it goes over the wire: rooms are large, and so is translated speech.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
 
-from lingua_scheduler.jobs.dispatcher import Delivery
-from lingua_scheduler.live.outcome import encode_heard
-from lingua_scheduler.state.records import Released
-from lingua_scheduler.state.reply import Reply
+from lingua_scheduler.between.letters import Place, Said
+from lingua_scheduler.live.outcome import HEARD, decode_result
+from lingua_scheduler.messages.codec import Sound
 
 if TYPE_CHECKING:
-    from lingua_scheduler.live.room_keeper import RoomBoard
-    from lingua_scheduler.messages.to_client import MissingResult, TranslationResult
-    from lingua_scheduler.state.keys import Cell
-    from lingua_scheduler.state.room_store import Origin, PutAnswer, RoomStore
+    from collections.abc import Callable
 
-HEARD = "heard"
-# The lane of a text that is read in the language it was spoken in.
-AS_SPOKEN = "~"
-# Outcomes that may wait for one listener.
-WAITING_MAX = 256
-# Answers that may pass by themselves, and how long to hope so: a full outbox is one whose client is
-# away (it comes back or its session ends); a session that is not there may be opened again.
-PATIENCE_MS = {Reply.OUTBOX_FULL: 120_000, Reply.NO_SESSION: 5_000}
-AGAIN_MS = 250
+    from lingua_scheduler.between.letters import Letter
+    from lingua_scheduler.live.outcome import StoredResult
+    from lingua_scheduler.live.session import LiveSession
+    from lingua_scheduler.live.tasks import Tasks
+    from lingua_scheduler.state.keys import Cell, Cells
+    from lingua_scheduler.state.records import Heard, Released
+    from lingua_scheduler.state.store import Store
+
+# What is kept in memory of results that listeners get, all rooms together.
+KEPT_BYTES = 32 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """One outcome for listeners."""
+class HeardResult(NamedTuple):
+    """A result as every listener gets it: what was said, and its sound apart."""
 
-    origin: Origin
-    speaker: str
-    index: int
-    lane: str
-    payload: bytes
-    # It is only for who is in one of these rooms: codes with spaces between.
-    rooms: str
+    kept: StoredResult
+    sound: Sound
+    # Of what the store keeps of it.
+    size: int
 
-    @classmethod
-    def of(cls, message: TranslationResult | MissingResult, origin: Origin, rooms: str) -> Heard:
-        """Make it of the speaker's message."""
-        return cls(
-            origin, message.session_id, message.utterance_index, message.tgt_lang or AS_SPOKEN,
-            encode_heard(message), rooms,
-        )  # fmt: skip
 
-    @property
-    def entry(self) -> bytes:
-        """Return it as it lies in an outbox."""
-        head = f"{HEARD} {self.index} {self.lane} {self.speaker} 0 -\n"
-        return head.encode() + self.payload
+class HeardResults:
+    """Results for listeners that were needed last, each once, however many listen."""
 
-    def released(self, seq: int) -> Released:
-        """Return it as the listener's owner delivers it."""
-        return Released(seq, HEARD, self.index, self.lane, self.speaker, 0, "-", self.payload)
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._results: OrderedDict[str, HeardResult] = OrderedDict()
+        self._bytes = 0
+        # Those being read now: whoever needs one too waits for the same answer.
+        self._reading: dict[str, asyncio.Task[bytes]] = {}
+
+    def get(self, heard_id: str) -> HeardResult | None:
+        """Return a result that is at hand."""
+        found = self._results.get(heard_id)
+        if found is not None:
+            self._results.move_to_end(heard_id)
+        return found
+
+    def put(self, heard_id: str, payload: bytes) -> HeardResult:
+        """Keep a result."""
+        known = self._results.get(heard_id)
+        if known is not None:
+            return known
+        kept = decode_result(payload)
+        result = self._results[heard_id] = HeardResult(kept, Sound(kept.tts_audio), len(payload))
+        self._bytes += len(payload)
+        while self._bytes > KEPT_BYTES and len(self._results) > 1:
+            _, oldest = self._results.popitem(last=False)
+            self._bytes -= oldest.size
+        return result
+
+    def has(self, heard_id: str) -> bool:
+        """Tell whether a result is at hand."""
+        return heard_id in self._results
+
+    async def load(self, home: Cell, outcome: Released) -> bool:
+        """Have at hand what an outcome for listeners of this cell refers to; False: it is gone."""
+        kind, heard_id = reference_of(outcome)
+        if kind != "completed" or heard_id in self._results:
+            return True
+        reading = self._reading.get(heard_id)
+        if reading is None:
+            reading = asyncio.ensure_future(self._store.heard(home, heard_id))
+            self._reading[heard_id] = reading
+            reading.add_done_callback(lambda _: self._reading.pop(heard_id, None))
+        payload = await asyncio.shield(reading)
+        if payload:
+            self.put(heard_id, payload)
+        return bool(payload)
 
 
 class Hearing:
-    """The lines of all listeners that somebody here speaks to."""
+    """Tells the owners of listeners what came for them."""
 
-    def __init__(self, board: RoomBoard, store: RoomStore) -> None:
-        self._board = board
-        self._store = store
-        # Listener -> home cell and outcome; the first is being put.
-        self._lines: dict[str, deque[tuple[Cell, Heard]]] = {}
+    def __init__(
+        self,
+        instance: str,
+        sessions: dict[str, LiveSession],
+        cells: Cells,
+        results: HeardResults,
+        tasks: Tasks,
+        write: Callable[[str, Letter], None],
+    ) -> None:
+        self._instance = instance
+        self._sessions = sessions
+        self._cells = cells
+        self._results = results
+        self._tasks = tasks
+        self._write = write
 
-    def send(self, listener: str, home: Cell, heard: Heard) -> None:
-        """Put an outcome into a listener's outbox, after those before it."""
-        line = self._lines.get(listener)
-        if line is None:
-            self._lines[listener] = deque(((home, heard),))
-            self._board.tasks.start(self._serve(listener))
-        elif len(line) < WAITING_MAX:
-            line.append((home, heard))
+    def tell(self, heard: Heard) -> None:
+        """Tell owners, here and elsewhere, that an outcome is in their listeners' outboxes."""
+        if heard.payload:
+            self._results.put(heard.id, heard.payload)
+        here: list[Place] = []
+        elsewhere: dict[str, list[Place]] = {}
+        for listener in heard.listeners:
+            place = Place(listener.session, listener.epoch, listener.seq)
+            if listener.owner == self._instance:
+                here.append(place)
+            elif listener.owner:
+                elsewhere.setdefault(listener.owner, []).append(place)
+        line = f"{heard.kind} {heard.head}"
+        for owner, places in elsewhere.items():
+            self._write(owner, Said(heard.id, line, heard.cell, tuple(places)))
+        if here:
+            self.told(Said(heard.id, line, heard.cell, tuple(here)))
+
+    def told(self, said: Said) -> None:
+        """Listeners here have got an outcome: deliver it, read first if it is not at hand."""
+        outcome = said.outcome()
+        kind, heard_id = reference_of(outcome)
+        if kind != "completed" or self._results.get(heard_id) is not None:
+            self._deliver(said, outcome)
         else:
-            self._lost(listener, heard, "behind")
+            self._tasks.start(self._load_and_deliver(said, outcome))
 
-    async def _serve(self, listener: str) -> None:
-        line = self._lines[listener]
-        try:
-            while line:
-                await self._put(listener, *line[0])
-                line.popleft()
-        finally:
-            # An error of ours: what comes next is not to wait for ever.
-            if line:
-                line.popleft()
-            if line:
-                self._board.tasks.start(self._serve(listener))
-            else:
-                del self._lines[listener]
+    async def _load_and_deliver(self, said: Said, outcome: Released) -> None:
+        if await self._results.load(self._cells.named(said.cell), outcome):
+            self._deliver(said, outcome)
 
-    async def _put(self, listener: str, home: Cell, heard: Heard) -> None:
-        entry, waited_ms = heard.entry, 0
+    def _deliver(self, said: Said, outcome: Released) -> None:
+        for place in said.places:
+            session = self._sessions.get(place.session)
+            if session is not None:
+                session.deliver(place.epoch, (outcome._replace(seq=place.seq),))
 
-        async def put() -> PutAnswer:
-            return await self._store.put(home, listener, heard.origin, entry, heard.rooms)
 
-        answer = await self._board.insist(put)
-        while waited_ms < PATIENCE_MS.get(answer.reply, 0):
-            await asyncio.sleep(AGAIN_MS / 1000)
-            waited_ms += AGAIN_MS
-            answer = await self._board.insist(put)
-        if answer.seq:
-            # Also one that is there already: the answer that said so first may have been lost.
-            outcomes = (heard.released(answer.seq),)
-            self._board.deliver(Delivery(answer.owner, listener, answer.epoch, outcomes))
-        elif answer.reply in PATIENCE_MS:
-            self._lost(listener, heard, answer.reply.name.lower())
-
-    def _lost(self, listener: str, heard: Heard, why: str) -> None:
-        self._board.log(
-            "room.unheard", session=listener, speaker=heard.speaker, index=heard.index, why=why
-        )
+def reference_of(outcome: Released) -> tuple[str, str]:
+    """Return the kind of a heard outcome and what it is kept under."""
+    assert outcome.kind == HEARD
+    kind, _, heard_id = outcome.payload.decode().partition(" ")
+    return kind, heard_id

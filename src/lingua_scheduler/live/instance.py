@@ -8,6 +8,7 @@ by trying again; none of them ends before the instance does.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,13 @@ from lingua_scheduler.config import resolve_instance_id
 from lingua_scheduler.errors import StoreRejected, StoreUnavailable
 from lingua_scheduler.jobs.dispatcher import Dispatcher
 from lingua_scheduler.jobs.fleet import FleetSnapshot, read_fleet
+from lingua_scheduler.jobs.pinning import Pins, old_names
+from lingua_scheduler.jobs.relay import Relay
 from lingua_scheduler.jobs.sweeper import Sweeper
 from lingua_scheduler.live.board import JobBoard, Means
 from lingua_scheduler.live.clock import SystemClock
 from lingua_scheduler.live.hall import Hall
+from lingua_scheduler.live.journal import Journal
 from lingua_scheduler.live.mail import Mail
 from lingua_scheduler.live.neighbours import Neighbours
 from lingua_scheduler.live.pairing import Pairing
@@ -72,11 +76,14 @@ class Instance:
         self.cells = Cells(settings.redis.key_prefix, settings.cells)
         self.store = Store(connection, FleetPolicy.of(settings))
         self.fleet = FleetSnapshot(self.store, self.cells)
+        self._pins = Pins(settings)
         dispatcher = Dispatcher(self.store, self.cells, self.fleet, Policy.of(settings))
-        self.sweeper = Sweeper(self.store, dispatcher)
+        relay = Relay(self.store, self.cells)
+        self.sweeper = Sweeper(self.store, dispatcher, relay)
         letters_max = settings.instances.letters_max
         post = Post(connection, settings.redis.key_prefix, self.id, maxlen=letters_max)
-        means = Means(self.clock, self.metrics, self.tasks, log, post)
+        journal = Journal(settings.log)
+        means = Means(self.clock, self.metrics, self.tasks, log, post, relay, journal)
         self.board = JobBoard(self.id, self.store, dispatcher, self.cells, means)
         self.workshop = self.board.workshop = Workshop(self.board)
         rooms = RoomStore.of(connection, self.cells, settings)
@@ -103,17 +110,29 @@ class Instance:
         metrics.sessions.follow(lambda: len(board.sessions))
         metrics.rooms.follow(lambda: len(self.hall.rooms))
         metrics.web_task_pause_ms.set(self.settings.segmentation.pause_ms)
-        metrics.sources.append(self._count_nodes)
+        metrics.sources += [self._count_nodes, self._count_cells]
 
     def _count_nodes(self) -> None:
-        nodes = self.board.nodes.values()
-        for status in ("registering", "ready", "degraded", "draining", "offline"):
-            count = sum(1 for node in nodes if node.status == status)
-            self.metrics.nodes.labels(status=status).set(count)
-        slots = sum(node.max_jobs for node in nodes if node.status == "ready")
-        taken = len(self.workshop.held)
-        self.metrics.slots.labels(state="taken").set(taken)
-        self.metrics.slots.labels(state="free").set(max(0, slots - taken))
+        """Count nodes and slots by the sockets here; a node that drains is not ready."""
+        nodes, metrics = self.board.nodes.values(), self.metrics
+        found = Counter("draining" if node.draining else node.status for node in nodes)
+        for status in ("registering", "ready", "degraded", "draining"):
+            metrics.nodes.labels(status=status).set(found[status])
+        held = Counter(job.node for job in self.workshop.held.values())
+        free = sum(max(0, n.max_jobs - held[n.id]) for n in nodes if n.takes_work)
+        metrics.slots.labels(state="taken").set(held.total())
+        metrics.slots.labels(state="free").set(free)
+
+    def _count_cells(self) -> None:
+        """Tell what is counted of a whole cell for those cells that we speak for."""
+        known = self.fleet.counts
+        ours = [
+            known[cell.name]
+            for place, cell in enumerate(self.cells.all)
+            if cell.name in known and self.neighbours.speaks_for(place)
+        ]
+        self.metrics.queue_depth.set(sum(counts.waiting for counts in ours))
+        self.metrics.nodes.labels(status="offline").set(sum(counts.offline for counts in ours))
 
     def failed(self, error: BaseException) -> None:
         """An error nobody handled: counted and logged, the others go on."""
@@ -154,6 +173,10 @@ class Instance:
             self.log.warning("store.cold", error=error)
         await self.forget_former()
         await self.neighbours.open()
+        for sentence in old_names(self.settings):
+            self.log.warning("config.old_name", what=sentence)
+        with suppress(StoreUnavailable):  # the loop looks again
+            await self._look_at_fleet()
 
     async def run(self) -> None:
         """Keep the time until cancelled."""
@@ -247,7 +270,13 @@ class Instance:
 
     async def _look_at_fleet(self) -> None:
         await self.fleet.refresh()
-        self.metrics.queue_depth.set(self.fleet.waiting)
+        if not self._pins.are_there:
+            return
+        problems, served = self._pins.news(self.fleet.pools)
+        for sentence in problems:
+            self.log.warning("tenant.unserved", what=sentence)
+        for tenant in served:
+            self.log("tenant.served", tenant=tenant)
 
     async def _look_for_outcomes(self) -> None:
         now = self.clock.now_ms()

@@ -26,6 +26,9 @@ class JobBody(msgspec.Struct, frozen=True, array_like=True):
 
     assign: JobAssign
     lanes: int = 1
+    # When the speech ended and when it was cut, by the owner's wall clock; 0: not known.
+    speech_end_at_ms: int = 0
+    cut_at_ms: int = 0
 
 
 encode_body = msgspec.msgpack.Encoder().encode
@@ -43,8 +46,6 @@ class LiveJob:
     assign: JobAssign
     audio: bytes
     session: LiveSession | RemoteSession
-    # Who hears the result besides: None is the speaker alone, a tuple is listeners of a room.
-    listeners: tuple[str, ...] | None = None
     # How many languages the utterance goes into; some old nodes must not be told two of one index.
     lanes: int = 1
     marks: Marks = field(default_factory=Marks)
@@ -57,6 +58,8 @@ class LiveJob:
     # What the store was last told of this attempt, to tell it only what lasts.
     marked: str = ""
     pushed_at_ms: int = 0
+    # When the time of this attempt is over, by this instance's clock; 0 if that is not known.
+    ends_ms: float = 0
     # Its admission is under way: the store's answer is not here yet.
     entering: bool = False
     # The store has it from us, or may have: then a duplicate is this very job.
@@ -65,10 +68,16 @@ class LiveJob:
     told: bool = False
     # Its node, on another instance, is an old one that keeps slices in silence.
     is_kept: bool = False
+    # What its client calls it, if it does.
+    request_id: str | None = None
 
     def body(self) -> bytes:
         """Return what any instance needs to push this job, but for the audio."""
-        return encode_body(JobBody(self.assign, self.lanes))
+        if not self.spec.audience:
+            return encode_body(JobBody(self.assign, self.lanes))
+        wall_ms = self.received_at_ms - self.marks.submit
+        at = (round(mark + wall_ms) for mark in (self.marks.speech_end, self.marks.cut))
+        return encode_body(JobBody(self.assign, self.lanes, *at))
 
     def store_lost(self) -> None:
         """The store cannot be reached: its client is told, now and then."""

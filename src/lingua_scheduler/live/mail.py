@@ -18,12 +18,12 @@ from lingua_scheduler.between.letters import (
     Relay,
     Resend,
     RoomChanged,
+    Said,
     Stop,
     Taken,
     Trouble,
     Undeliverable,
 )
-from lingua_scheduler.messages.shared import ErrorDetail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -58,6 +58,7 @@ class Mail:
             Trouble: self._trouble,
             Taken: self._taken,
             Relay: self._relay,
+            Said: self._board.hearing.told,
         }
 
     async def apply(self, envelope: Envelope) -> None:
@@ -143,8 +144,7 @@ class Mail:
     def _trouble(self, letter: Trouble) -> None:
         job = self._job_of(letter)
         if job is not None:
-            detail = ErrorDetail(code=letter.code, message=letter.message, details=letter.details)
-            job.session.teller.failed(job, letter.code, detail)
+            job.session.teller.failed(job, letter.code)
 
     async def _outcomes(self, letter: Outcomes) -> None:
         session = self._board.sessions.get(letter.session)

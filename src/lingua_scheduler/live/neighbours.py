@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lingua_scheduler.between.adoption import Adopter
 from lingua_scheduler.between.inbox import Inbox
-from lingua_scheduler.between.presence import About, Presence
+from lingua_scheduler.between.presence import BEATS_PER_SILENCE, About, Presence
 from lingua_scheduler.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lingua_scheduler.logs import EventLog
     from lingua_scheduler.state.script import Connection
 
-BEATS_PER_SILENCE = 5
 # How long nodes that were on a former process of this name have to come back with their jobs.
 COME_BACK_MS = 2000
 
@@ -74,6 +73,16 @@ class Neighbours:
             return False
         own = self._board.instance
         return any(name != own and not row.draining for name, row in view.alive.items())
+
+    def speaks_for(self, place: int) -> bool:
+        """Tell whether it is this instance that tells the counts of the cell at a place.
+
+        Exactly one does, so that the sum over all instances is right; while instances come and go
+        they may disagree for a beat.
+        """
+        view = self.presence.view
+        names = sorted(view.alive) if view is not None else []
+        return not names or names[place % len(names)] == self._board.instance
 
     async def open(self) -> None:
         """Be reachable: before the first socket is."""

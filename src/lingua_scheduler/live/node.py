@@ -51,15 +51,18 @@ class LiveNode:
         # It acknowledges jobs: it said so, or it did so before.
         self.acks = bool(said.register.sends_acks)
         self.status = "registering"
+        # As of its last beat: somebody stopped new work for it; its machine is too busy for any.
+        self.draining = False
+        self.is_over = False
         # What it said last, for a store that forgot it.
         self.last_beat: NodeHeartbeat | None = None
         # It was told to register elsewhere: its going is no loss.
         self.is_sent_away = False
         self.assigned = 0
 
-    def assign(self, job: LiveJob, placement: Placement) -> bool:
-        """Push a job's attempt; tells whether the socket took it."""
-        told = {}
+    def assign(self, job: LiveJob, placement: Placement, left_ms: int | None = None) -> bool:
+        """Push a job's attempt and how long it may take; tells whether the socket took it."""
+        told: dict[str, str | int] = {}
         if self.is_old and job.lanes > 1:
             told["session_id"] = f"{job.assign.session_id}~{job.spec.lane}"
             told["turn_id"] = f"{job.assign.turn_id}~{job.spec.lane}"
@@ -68,10 +71,16 @@ class LiveNode:
             attempt_id=placement.attempt,
             audio=job.audio,
             context_reset=placement.context_reset,
+            deadline_ms=None if self.is_old else left_ms,
             **told,
         )
         self.assigned += 1
         return self.outlet.send(message)
+
+    @property
+    def takes_work(self) -> bool:
+        """Tell whether a free slot of it can be used."""
+        return self.status == "ready" and not self.draining and not self.is_over
 
     def cancel(self, job_id: str, attempt: int, reason: str) -> None:
         """Tell the node to drop a job."""

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from lingua_scheduler.messages.codes import RETRYABLE_NODE_ERRORS
+from lingua_scheduler.messages.codes import NODE_ERRORS, RETRYABLE_NODE_ERRORS, ErrorCode
 from lingua_scheduler.messages.shared import (
     ExtraResult,
     NetworkTimings,
     ServiceTimings,
+    Timeline,
 )
-from lingua_scheduler.messages.to_client import MissingResult, TranslationResult
+from lingua_scheduler.messages.to_client import MissingResult, OutcomePassed, TranslationResult
+from lingua_scheduler.state.records import AS_SPOKEN, speaker_of
 
 if TYPE_CHECKING:
     from lingua_scheduler.messages.from_node import JobResult
-    from lingua_scheduler.messages.shared import Timeline
     from lingua_scheduler.state.records import Released
 
 EMPTY_REASONS = frozenset({"NO_TEXT_ASSIGNED", "ASR_EMPTY"})
@@ -46,6 +47,10 @@ class StoredResult(msgspec.Struct, frozen=True, array_like=True):
     timings: ServiceTimings | None = None
     network: NetworkTimings | None = None
     quality: tuple[str | None, tuple[str, ...] | None, float | None, int | None, Any] | None = None
+    # For listeners, whose owner knows nothing of the way here: where the time went, and when by the
+    # wall clock it was settled.
+    timeline: Timeline | None = None
+    settled_at_ms: int = 0
 
 
 class Verdict(NamedTuple):
@@ -64,19 +69,21 @@ class Shown(NamedTuple):
     part_index: int | None = None
 
 
-Heard = TranslationResult | MissingResult
-# What somebody else said, as it lies in a listener's outbox.
-encode_heard = msgspec.msgpack.Encoder().encode
-_decode_heard = msgspec.msgpack.Decoder(Heard).decode
+# The kind of what somebody else said, in a listener's outbox.
+HEARD = "heard"
 encode_result = msgspec.msgpack.Encoder().encode
 decode_result = msgspec.msgpack.Decoder(StoredResult).decode
 
 
 def verdict_of(report: JobResult) -> Verdict:
-    """Judge a report: a result, silence, a failure, or a failure another node may not have."""
+    """Judge a report: a result, silence, a failure, or a failure another node may not have.
+
+    A code that is none of the catalogue's goes no further than here: clients read the reason.
+    """
     if not report.success:
         code = report.error.code if report.error is not None else "PROCESSING_ERROR"
-        return Verdict("failed", code, code in RETRYABLE_NODE_ERRORS)
+        told = code if code in NODE_ERRORS else ErrorCode.PROCESSING_ERROR.value
+        return Verdict("failed", told, code in RETRYABLE_NODE_ERRORS)
     reason = report.extra.reason if report.extra is not None else None
     has_text = (report.text_asr and not report.text_asr.isspace()) or (
         report.text_translated and not report.text_translated.isspace()
@@ -104,22 +111,65 @@ def stored(report: JobResult, trace_id: str, network: NetworkTimings | None) -> 
     )  # fmt: skip
 
 
-def decode_heard(outcome: Released, epoch: str) -> TranslationResult | MissingResult:
-    """Return what somebody else said, at its position in the listener's own order."""
-    message: Heard = _decode_heard(outcome.payload)
-    return msgspec.structs.replace(message, epoch=epoch, seq=outcome.seq)
+def without_sound(result: StoredResult) -> StoredResult:
+    """Return what is kept of a report for those who read."""
+    return msgspec.structs.replace(result, tts_audio=b"")
+
+
+def heard_message(
+    outcome: Released, epoch: str, kept: StoredResult | None, *, shown: Shown, at_ms: int
+) -> TranslationResult | MissingResult:
+    """Return what somebody else said, at its place in the listener's own order, without its sound.
+
+    Whoever needs no translation reads what was recognised. A result that is not kept any more is
+    said to be missing.
+    """
+    kind, _, heard_id = outcome.payload.decode().partition(" ")
+    speaker = speaker_of(heard_id)
+    if kind != "completed" or kept is None:
+        reason = outcome.reason if kind != "completed" else "no_longer_kept"
+        missing = outcome._replace(kind="failed" if kind == "completed" else kind, reason=reason)
+        message = missing_message(speaker, missing, epoch, trace_id="", at_ms=at_ms)
+        if outcome.lane == AS_SPOKEN:
+            return msgspec.structs.replace(message, tgt_lang=None)
+        return message
+    said = result_message(
+        speaker, epoch, outcome, without_sound(kept), shown=shown, sent_at_ms=at_ms
+    )
+    if outcome.lane != AS_SPOKEN:
+        return said
+    return msgspec.structs.replace(
+        said, text_translated=said.text_asr, tgt_lang=None, timeline=None
+    )
+
+
+def heard_timeline(kept: StoredResult, at_ms: int) -> Timeline | None:
+    """Return where the time went until a listener gets it; by two machines' clocks if need be."""
+    if kept.timeline is None:
+        return None
+    waited_ms = max(0, at_ms - kept.settled_at_ms) if kept.settled_at_ms else 0
+    parts = kept.timeline
+    return msgspec.structs.replace(
+        parts, order_wait_ms=parts.order_wait_ms + waited_ms, total_ms=parts.total_ms + waited_ms
+    )
 
 
 def stored_message(
     session: str, outcome: Released, epoch: str, at_ms: int
 ) -> TranslationResult | MissingResult:
-    """Return the message of an outcome of which nothing but its record is known."""
-    if outcome.kind == "heard":
-        return decode_heard(outcome, epoch)
+    """Return the message of a session's own outcome of which nothing but its record is known."""
     if outcome.kind != "completed":
         return missing_message(session, outcome, epoch, trace_id="", at_ms=at_ms)
     kept = decode_result(outcome.payload)
     return result_message(session, epoch, outcome, kept, shown=Shown(), sent_at_ms=at_ms)
+
+
+def passed_message(session: str, outcome: Released, epoch: str) -> OutcomePassed:
+    """Return what a speaker is told of an outcome that others have heard: its position."""
+    return OutcomePassed(
+        session_id=session, utterance_index=outcome.utterance, tgt_lang=outcome.lane, epoch=epoch,
+        seq=outcome.seq,
+    )  # fmt: skip
 
 
 def result_message(
@@ -134,7 +184,7 @@ def result_message(
     """Return the message of a completed outcome."""
     level, codes, score, reruns, segments = kept.quality or (None, None, None, None, None)
     return TranslationResult(
-        session_id=session, utterance_index=outcome.utterance, job_id=outcome.job,
+        session_id=session, utterance_index=outcome.utterance, job_id=outcome.job.lstrip("="),
         text_asr=kept.text_asr, text_translated=kept.text_translated, tts_audio=kept.tts_audio,
         tts_format=kept.tts_format, extra=kept.extra, trace_id=kept.trace_id,
         group_id=shown.group_id, part_index=shown.part_index, service_timings=kept.timings,
@@ -155,6 +205,7 @@ def missing_message(
         reason = "failed" if detail == "refused" else "cancelled"
     return MissingResult(
         session_id=session, utterance_index=outcome.utterance, reason=reason, created_at_ms=at_ms,
-        trace_id=trace_id or None, job_id=outcome.job if outcome.job != "-" else None,
+        trace_id=trace_id or None,
+        job_id=outcome.job.lstrip("=") if outcome.job != "-" else None,
         detail=detail, tgt_lang=outcome.lane, epoch=epoch, seq=outcome.seq,
     )  # fmt: skip

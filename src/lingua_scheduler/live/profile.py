@@ -32,8 +32,8 @@ class Target(NamedTuple):
 
     lane: str
     language: str
-    # None: the speaker. A tuple: listeners of a room.
-    listeners: tuple[str, ...] | None = None
+    # Empty: the speaker. Else the listeners of a room, `cell/session` of each with spaces between.
+    audience: str = ""
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,13 +52,13 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     # How much silence ends an utterance; None: as configured.
     silence_ms: int | None = None
     tenant: str = ""
-    pools: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     paired: str = ""
     # Language -> the demand's text; grows with the languages asked for, which rooms bound.
     demands: dict[str, str] = {}
 
     @classmethod
-    def of(cls, init: SessionInit, *, tenant: str, pools: tuple[str, ...], paired: str) -> Profile:
+    def of(cls, init: SessionInit, *, tenant: str, labels: tuple[str, ...], paired: str) -> Profile:
         """Read a `session_init`, or raise what is wrong with it."""
         two_way = None
         if init.mode == "two_way_auto":
@@ -79,7 +79,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             partial_ms=init.partial_update_interval_ms or 1000,
             silence_ms=init.silence_ms,
             tenant=tenant,
-            pools=pools,
+            labels=labels,
             paired=paired,
             demands={},
         )
@@ -154,7 +154,12 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         features = self.features.names() if self.features is not None else frozenset()
         languages = Languages(self.source, target, self.auto_langs, self.two_way)
         return demand(
-            languages, pipeline, features, tenant=self.tenant, pools=self.pools, paired=self.paired
+            languages,
+            pipeline,
+            features,
+            tenant=self.tenant,
+            labels=self.labels,
+            paired=self.paired,
         ).text
 
     def _with(self, **changes: object) -> Profile:

@@ -19,14 +19,22 @@ import msgspec
 
 from lingua_scheduler.between.letters import Taken
 from lingua_scheduler.errors import InvalidInput, InvalidMessage, StoreUnavailable
+from lingua_scheduler.live.account import coverage_of
 from lingua_scheduler.live.detectors import check_detector, detector_for
-from lingua_scheduler.live.outcome import stored_message
+from lingua_scheduler.live.hearing import reference_of
+from lingua_scheduler.live.outcome import (
+    HEARD,
+    Shown,
+    heard_message,
+    passed_message,
+    stored_message,
+)
 from lingua_scheduler.live.profile import Profile
 from lingua_scheduler.live.session import About, LiveSession, Opened, decode_about
 from lingua_scheduler.messages.codes import CloseCode
-from lingua_scheduler.messages.to_client import SessionCloseAck, SessionResumed
+from lingua_scheduler.messages.to_client import SessionCloseAck, SessionResumed, TranslationResult
 from lingua_scheduler.session.segmenter import Segmenter, SegmentRules
-from lingua_scheduler.state.records import Claim
+from lingua_scheduler.state.records import AS_SPOKEN, Claim, Speech
 from lingua_scheduler.state.reply import Reply
 
 if TYPE_CHECKING:
@@ -37,11 +45,11 @@ if TYPE_CHECKING:
     from lingua_scheduler.live.pairing import Pairing
     from lingua_scheduler.live.teller import Outlet
     from lingua_scheduler.messages.from_client import SessionInit, SessionResume
-    from lingua_scheduler.messages.shared import Coverage
+    from lingua_scheduler.messages.shared import Coverage, Replaced
     from lingua_scheduler.messages.to_client import ToClient
     from lingua_scheduler.session.voice import VoiceDetector
     from lingua_scheduler.state.keys import Cell
-    from lingua_scheduler.state.records import Resumed
+    from lingua_scheduler.state.records import Released, Resumed
 
 # Sessions that find nobody for their languages may look again this often, all together.
 FLEET_AGAIN_MS = 100
@@ -110,11 +118,13 @@ class Reception:
         Returns it with the token its client may come back with.
         """
         paired = await self._pairing.redeem(init.pairing_code) if init.pairing_code else ""
+        if init.replaces is not None:
+            await self._replace(init.replaces, tenant)
         profile = self._profile(init, tenant, paired)
         session_id = f"s-{secrets.token_hex(16)}"
         trace = init.trace_id or secrets.token_hex(16)
         token = secrets.token_hex(16) if outlet.speaks_additions else ""
-        kept = msgspec.structs.replace(init, token=None, pairing_code=None)
+        kept = msgspec.structs.replace(init, token=None, pairing_code=None, replaces=None)
         opened = Opened(
             session_id, self._home(tenant, session_id), "", tenant, trace, 0,
             digest_of(token) if token else "",
@@ -127,9 +137,29 @@ class Reception:
         self._board.sessions[session_id] = session
         return session, token
 
+    async def _replace(self, former: Replaced, tenant: str) -> None:
+        """Give up a session whose client began anew: it leaves its room now.
+
+        What it said for others is still worked on; nobody waits for what was for itself.
+        """
+        board, home = self._board, self._home(tenant, former.session_id)
+        claim = Claim(digest_of(former.resume_token), "", 0)
+        found = await board.store.session_resume(
+            home, former.session_id, board.instance, tenant=tenant, claim=claim, lease_ms=0
+        )
+        if found.reply is not Reply.RESUMED:
+            return  # it is gone, or was never this client's
+        here = board.sessions.get(former.session_id)
+        if here is not None:
+            here.drop()
+        elif found.previous_owner != board.instance:
+            board.write(found.previous_owner, Taken(former.session_id, found.fence))
+        await self._hall.replace(home, former.session_id)
+
     def _profile(self, init: SessionInit, tenant: str, paired: str) -> Profile:
         pinned = self._tenants.get(tenant)
-        return Profile.of(init, tenant=tenant, pools=pinned.pools if pinned else (), paired=paired)
+        labels = pinned.pinned if pinned else ()
+        return Profile.of(init, tenant=tenant, labels=labels, paired=paired)
 
     def _home(self, tenant: str, session_id: str) -> Cell:
         pinned = self._tenants.get(tenant)
@@ -208,7 +238,7 @@ class Reception:
         return Back(session, message, 0 if is_reset else ask.last_seq, found.fence)
 
     async def _enter_room(self, session: LiveSession) -> None:
-        """Its room is known here before its outcomes come; so is who reads them as spoken."""
+        """Its room is known here before it says anything more."""
         placed = self._entering[session.id] = asyncio.Event()
         try:
             await self._hall.take_over(session)
@@ -216,12 +246,6 @@ class Reception:
             placed.set()
             if self._entering.get(session.id) is placed:
                 del self._entering[session.id]
-        readers = self._hall.readers_of(session)
-        if readers:
-            transcripts, admission = session.deliverer.transcripts, session.admission
-            transcripts.go_on(readers, admission.next_index)
-            for index, lanes in sorted(admission.open.items()):
-                transcripts.expect(index, lanes, readers)
 
     def _go_on_here(self, session: LiveSession, found: Resumed, outlet: Outlet) -> LiveSession:
         """The session was here all the time: only its socket is another."""
@@ -253,7 +277,12 @@ class Reception:
         session = self._make(opened, profile, outlet)
         session.detach()
         is_reset = found.epoch != ask.epoch
-        session.go_on(found, 0 if is_reset else ask.last_seq, audio_after(ask, found))
+        audio = audio_after(ask, found)
+        later = [
+            (change.after_seq, self._profile(change.init, opened.tenant, about.paired))
+            for change in about.changes
+        ]
+        session.go_on(found, 0 if is_reset else ask.last_seq, audio, later)
         board.sessions[session.id] = session
         if found.previous_owner != board.instance:
             board.write(found.previous_owner, Taken(session.id, session.fence))
@@ -265,7 +294,7 @@ class Reception:
         if session.lapsed or session.fence != fence:
             return False
         outlet.send(back.message)
-        is_whole = await session.deliverer.replay(back.after_seq, outlet.send)
+        is_whole = await session.deliverer.replay(back.after_seq, outlet)
         if not is_whole or session.lapsed or session.fence != fence:
             return False
         session.attach(outlet)
@@ -290,13 +319,31 @@ class Reception:
                     session_id=ask.session_id, epoch=epoch, last_seq=seq, audio_ms=0,
                     next_utterance_index=0, reset=epoch != ask.epoch,
                 )  # fmt: skip
-                return [resumed, *words, SessionCloseAck(session_id=ask.session_id)]
+                speech = await board.store.session_speech(home, ask.session_id)
+                coverage = coverage_of(speech, ask.audio_ms or 0) if speech else None
+                end = SessionCloseAck(session_id=ask.session_id, coverage=coverage)
+                return [resumed, *words, end]
             else:
-                wall = board.clock.wall_ms()
                 words += [
-                    stored_message(ask.session_id, entry, epoch, wall) for entry in page.entries
+                    await self._last_word(ask.session_id, home, epoch, entry)
+                    for entry in page.entries
                 ]
                 seq = page.entries[-1].seq
+
+    async def _last_word(self, session: str, home: Cell, epoch: str, outcome: Released) -> ToClient:
+        board, wall = self._board, self._board.clock.wall_ms()
+        if outcome.is_passed:
+            return passed_message(session, outcome, epoch)
+        if outcome.kind != HEARD:
+            return stored_message(session, outcome, epoch, wall)
+        await board.results.load(home, outcome)
+        result = board.results.get(reference_of(outcome)[1])
+        kept = result.kept if result is not None else None
+        message = heard_message(outcome, epoch, kept, shown=Shown(), at_ms=wall)
+        if isinstance(message, TranslationResult) and kept is not None:
+            sound = b"" if outcome.lane == AS_SPOKEN else kept.tts_audio
+            return msgspec.structs.replace(message, tts_audio=sound)
+        return message
 
     # They go
 
@@ -322,6 +369,7 @@ class Reception:
         if session.closing or session.lapsed:
             return
         if session.is_resumable:
+            self._hall.detached(session)
             session.await_return(self._settings.sessions.resume_ms, self._gave_up)
             return
         self._gave_up(session)
@@ -349,34 +397,38 @@ class Reception:
             return session.ledger.summary()  # its client came back
         is_ours = not session.lapsed
         session.lapsed = True
-        while is_ours:
-            try:
-                _, work = await board.dispatcher.close_session(
-                    session.home, session.id, reason, fence=session.fence
-                )
-                board.perform(work)
-                break
-            except StoreUnavailable:
-                await asyncio.sleep(1)
+        if is_ours:
+            await self._close(session, reason)
         board.forget(session)
         session.ledger.settle_rest("failed", "session_ended")
         if board.sessions.get(session.id) is session:
             del board.sessions[session.id]
-            self._account(session)
         board.log("session.ended", session=session.id, reason=reason)
         return session.ledger.summary()
 
+    async def _close(self, session: LiveSession, reason: str) -> None:
+        """Close a session in the store, which counts what became of its speech."""
+        board, may_be_closed = self._board, False
+        while True:
+            try:
+                answer, work = await board.dispatcher.close_session(
+                    session.home, session.id, reason, fence=session.fence, fields=session.at_end()
+                )
+            except StoreUnavailable:
+                may_be_closed = True
+                await asyncio.sleep(1)
+                continue
+            board.perform(work)
+            if may_be_closed and answer.reply is Reply.NO_SESSION:
+                # The answer that told what became of its speech was lost.
+                speech = await board.insist(
+                    lambda: board.store.session_speech(session.home, session.id)
+                )
+                board.count_speech(speech or Speech())
+            return
+
     def _dropped(self, session: LiveSession) -> None:
         self._hall.dropped(session)
-        self._account(session)
-
-    def _account(self, session: LiveSession) -> None:
-        """Count what became of a session's speech while it was here."""
-        coverage, total = session.ledger.summary(), self._board.metrics.coverage_ms_total
-        total.labels(fate="delivered").inc(coverage.delivered_ms)
-        total.labels(fate="silent").inc(coverage.silent_ms)
-        total.labels(fate="failed").inc(coverage.failed_ms)
-        total.labels(fate="skipped").inc(coverage.skipped_ms)
 
 
 def audio_after(ask: SessionResume, found: Resumed) -> tuple[int | None, int]:

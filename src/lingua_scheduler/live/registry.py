@@ -19,7 +19,7 @@ from lingua_scheduler.live.node import LiveNode
 from lingua_scheduler.messages.codes import CloseCode, ErrorCode
 from lingua_scheduler.messages.to_node import NodeRegisterAck
 from lingua_scheduler.nodes.capability import capability
-from lingua_scheduler.nodes.health import Usage, over_threshold
+from lingua_scheduler.nodes.health import Usage, over_threshold, pressure_text
 from lingua_scheduler.state.keys import identifier
 from lingua_scheduler.state.records import Beat, NodeAbout
 from lingua_scheduler.state.reply import Reply
@@ -68,6 +68,14 @@ class NodeRegistry:
         )  # fmt: skip
         await self._enter(node)
         return node
+
+    async def set_slots_max(self, node: LiveNode, slots_max: int | None) -> None:
+        """Let a node have as many slots as it declared, but no more than this."""
+        slots = node.said.register.max_jobs or self._settings.nodes.max_jobs
+        slots = min(slots, slots_max or slots)
+        if slots != node.max_jobs:
+            node.max_jobs = slots
+            await self.enter_again(node)
 
     def _check(self, register: NodeRegister) -> None:
         version = register.capability_schema_version
@@ -124,6 +132,8 @@ class NodeRegistry:
             can = capability(declared(said, tenant=node.tenant)).packed()
         usage = beat.resource_usage
         load = Usage(usage.cpu_percent, usage.mem_percent, usage.gpu_percent or 0.0)
+        most = self._settings.nodes.resource_percent_max
+        over = over_threshold(load, most)
         jobs = None
         if beat.running is not None:
             jobs = [f"{job.job_id}|{job.attempt_id}" for job in beat.running]
@@ -131,7 +141,7 @@ class NodeRegistry:
             board.cells.of_node(node.id), node.id, node.boot,
             Beat(
                 good=said.is_fit, acks=node.acks, jobs=jobs, running=usage.running_jobs,
-                over=over_threshold(load, self._settings.nodes.resource_percent_max),
+                over=over, pressure=pressure_text(load, most),
             ),
             can, conn=node.conn,
         )  # fmt: skip
@@ -143,6 +153,7 @@ class NodeRegistry:
         if answer.reply is Reply.FENCED:
             node.outlet.close(CloseCode.REPLACED, "a newer process of this node took over")
             return
+        node.draining, node.is_over = answer.draining, over
         node.tell_status(answer.status, board.clock.wall_ms())
         for running in answer.unknown:
             # From the right: the id is whatever the node believes it is.
@@ -159,6 +170,7 @@ class NodeRegistry:
         answer, left = await board.insist(
             lambda: board.store.node_drain(cell, node.id, drain=draining)
         )
+        node.draining = draining
         board.log("node.drains" if draining else "node.resumes", node=node.id, leases=left)
         for placement in answer.placed:
             board.push(placement)

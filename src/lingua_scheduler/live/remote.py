@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lingua_scheduler.between.letters import Partial, Progress, Trouble
+from lingua_scheduler.live.teller import code_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lingua_scheduler.between.letters import Letter
     from lingua_scheduler.live.job import LiveJob
-    from lingua_scheduler.messages.shared import ErrorDetail
 
     Write = Callable[[str, Letter], None]
 
@@ -41,14 +41,13 @@ class RemoteTeller:
         """Pass on what was recognised so far."""
         self._write(self._owner, Partial(self._session, job.id, job.attempt, text, is_final))
 
-    def failed(self, job: LiveJob, code: str, detail: ErrorDetail | None) -> None:
-        """Tell at once that a job failed."""
+    def failed(self, job: LiveJob, reason: str) -> None:
+        """Tell at once that a job failed; an owner of an older release passes the words on."""
         if job.told:
             return
         job.told = True
-        message = (detail.message if detail else "") or f"the job failed: {code}"
-        details = detail.details if detail and isinstance(detail.details, dict) else None
-        self._write(self._owner, Trouble(self._session, job.id, code, message, details))
+        code = code_for(reason)
+        self._write(self._owner, Trouble(self._session, job.id, code, code.failure, None))
 
     def store_lost(self) -> None:
         """Nothing is submitted for a session elsewhere."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from lingua_scheduler.between.letters import Letter
-    from lingua_scheduler.jobs.dispatcher import Delivery
     from lingua_scheduler.live.board import Report
     from lingua_scheduler.live.clock import Clock
     from lingua_scheduler.live.session import LiveSession
@@ -61,9 +60,6 @@ class RoomBoard(Protocol):
 
     async def insist(self, step: Callable[[], Awaitable[T]]) -> T:
         """Take a step until the store takes it."""
-
-    def deliver(self, delivery: Delivery) -> None:
-        """Bring outcomes to a session's owner."""
 
 
 class RoomKeeper:
@@ -127,6 +123,15 @@ class RoomKeeper:
                 self.ended(code)
             else:
                 await self._restore(known, self.rooms.ours(code))
+
+    async def latest(self, known: Room) -> Room:
+        """Return a room as it is in the store; as it is known if the store has lost it."""
+        answer = await self._store.read(known.code)
+        if answer.room is None:
+            return known
+        room = room_from(answer.room)
+        await self._seen(room)
+        return room
 
     async def refresh(self) -> None:
         """Look at all rooms again: letters about them may have been lost."""
@@ -224,7 +229,7 @@ def room_from(stored: StoredRoom) -> Room:
     members = {
         member.session: Member(
             member.session, member.name, member.lang or None, member.joined_at_ms,
-            member.instance, member.home, member.voices,
+            member.instance, member.home, member.voices, member.is_away,
         )
         for member in stored.members
     }  # fmt: skip

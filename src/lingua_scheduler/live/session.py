@@ -9,19 +9,22 @@ a former owner still has it drops, for the client keeps what was not admitted.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from lingua_scheduler.errors import InvalidMessage
-from lingua_scheduler.live.admission import Admission, Piece
+from lingua_scheduler.live.account import ended_of, take_up
+from lingua_scheduler.live.admission import Admission
 from lingua_scheduler.live.delivery import Deliverer
+from lingua_scheduler.live.piece import Piece
 from lingua_scheduler.live.teller import Teller
 from lingua_scheduler.messages.from_client import SessionInit  # noqa: TC001 msgspec reads it
 from lingua_scheduler.messages.to_client import AudioAck, Gap, SessionReset
 from lingua_scheduler.session.ledger import CoverageLedger
-from lingua_scheduler.session.segmenter import Cut, Segmenter, SequenceGap
+from lingua_scheduler.session.segmenter import NEVER_BYTES, Cut, Segmenter, SequenceGap
 from lingua_scheduler.state.records import Opening
 from lingua_scheduler.state.reply import Reply
 
@@ -38,18 +41,43 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.records import Released, Resumed
 
+# Changes of languages that are kept by their place; no more fit into what is not in the store.
+CHANGES_MAX = 8
 FINALIZED_AS = {"manual": "send", "timeout": "timeout", "session_close": "close"}
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True):
+    """A change of languages: what was said up to a chunk keeps those of before."""
+
+    after_seq: int
+    init: SessionInit
 
 
 class About(msgspec.Struct, frozen=True, array_like=True):
     """What another instance needs of a session to go on with it."""
 
+    # The languages of the first chunk that is not in the store, and changes since.
     init: SessionInit
     trace_id: str
     # The node it was paired with, and what its client wants to be told.
     paired: str = ""
     speaks_additions: bool = True
     wants_events: bool = False
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def latest(self) -> SessionInit:
+        """Return the languages as the client wants them now."""
+        return self.changes[-1].init if self.changes else self.init
+
+    def changed(self, change: Change, heard: int) -> About:
+        """Return it with one more change; those that all audio in the store has seen are one."""
+        init, changes = self.init, (*self.changes, change)
+        while changes and changes[0].after_seq <= heard:
+            init, changes = changes[0].init, changes[1:]
+        if len(changes) > CHANGES_MAX:
+            init, changes = changes[0].init, changes[1:]
+        return msgspec.structs.replace(self, init=init, changes=changes)
 
 
 encode_about = msgspec.msgpack.Encoder().encode
@@ -107,14 +135,20 @@ class LiveSession:
         self.lease_ms = max(sessions.lease_ms, sessions.resume_ms if self.token else 0)
         self._segmenter = segmenter
         self._is_pcm16 = profile.audio.name == "pcm16"
+        # What is opaque cannot be sliced: a chunk of it is an utterance at most.
+        self._chunk_bytes_max = NEVER_BYTES if self._is_pcm16 else settings.segmentation.max_bytes
         # A change of languages that waits for the end of what is being said.
         self._next_profile: Profile | None = None
+        # Changes that a former owner was asked for, by the chunk they came after.
+        self._changes: deque[tuple[int, Profile]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0.0
         # Runs while its client is away.
         self._return_timer: asyncio.TimerHandle | None = None
         self._turn_ids: dict[int, str] = {}
         self._sliced_turn = -1
+        # Silence in the stream: under former owners, and here as far as it is in the ledger.
+        self._silent_before_ms = 0
         self._silent_told_ms = 0
         # The last chunk the client was told that it need not keep.
         self.acked_audio = -1
@@ -139,14 +173,23 @@ class LiveSession:
         board = self._board
         return await board.store.session_open(
             self.home, self.id, board.instance, tenant=self.tenant, lease_ms=self.lease_ms,
-            opening=Opening(self.fence, restart, self._fields()),
+            opening=Opening(self.fence, restart, self._fields(), self._ended()),
         )  # fmt: skip
+
+    def _ended(self) -> str:
+        """Return what became of its speech so far; nothing yet of one that is new."""
+        if not self.fence:
+            return ""
+        return ended_of(self.ledger, self.silence_ms, self.admission.passed_ms[0])
 
     def _fields(self) -> tuple[bytes | str | int, ...]:
         heard, heard_ms = self.admission.heard
         fields: list[bytes | str | int] = ["top", self.admission.top]
         if heard >= 0:
-            fields += ["heard", heard, "heard_ms", heard_ms]
+            fields += ["heard", heard, "heard_ms", heard_ms, "speech"]
+            fields.append(self.admission.heard_speech_ms)
+        if any(self.admission.passed_ms):
+            fields += ["passed", self.admission.passed_field]
         if self.token and self.about is not None:
             fields += ["token", self.token, "about", encode_about(self.about)]
         return tuple(fields)
@@ -162,6 +205,10 @@ class LiveSession:
         await board.insist(
             lambda: board.store.session_note(self.home, self.id, self.fence, {"about": about})
         )
+
+    def at_end(self) -> dict[str, str | int]:
+        """Return what only its owner knows of a session that ends."""
+        return {"silent": self.silence_ms, "passed": self.admission.passed_field}
 
     def new_epoch(self, epoch: str) -> None:
         """Positions start over, and the client is told so."""
@@ -189,13 +236,20 @@ class LiveSession:
 
     # The client goes and comes back
 
-    def go_on(self, former: Resumed, last_seq: int, audio: tuple[int | None, int]) -> None:
+    def go_on(
+        self,
+        former: Resumed,
+        last_seq: int,
+        audio: tuple[int | None, int],
+        changes: Iterable[tuple[int, Profile]] = (),
+    ) -> None:
         """Take up where another instance was: after this position, with this chunk."""
+        self._changes.extend(changes)
         self.admission.go_on(former)
         self.deliverer.seq = last_seq
         self._segmenter.go_on(*audio)
         # Also the silence that was acknowledged after what was heard last.
-        self.ledger.earlier(audio[1])
+        self._silent_before_ms = take_up(self.ledger, former, audio[1])
         for turn in former.turns:
             self._board.tasks.start(self._end_turn(turn))
 
@@ -238,8 +292,7 @@ class LiveSession:
             self._left.set()
             self._stop_timer()
             self.stop_awaiting()
-            self.admission.backlog.clear()
-            self.admission.idle.set()
+            self.admission.give_up()
             self._board.dropped(self)
 
     def acknowledge_audio(self) -> None:
@@ -260,12 +313,14 @@ class LiveSession:
         self, data: bytes, *, seq: int | None, is_final: bool, client_ts_ms: int | None = None
     ) -> None:
         """Take one chunk of speech."""
-        if self._is_pcm16 and len(data) % 2:
-            raise InvalidMessage("a chunk of pcm16 has two bytes per sample, got an odd number")
+        if (self._is_pcm16 and len(data) % 2) or len(data) > self._chunk_bytes_max:
+            raise self._unusable(len(data))
         if self.moves:
             return  # its number is not taken either: it must not be acknowledged as silence
         if seq is not None and not self._in_sequence(seq):
             return
+        if self._changes and (seq is None or seq > self._changes[0][0]):
+            self._change_to(self._changes.popleft()[1])
         metrics = self._metrics
         metrics.audio_chunks_total.inc()
         metrics.audio_bytes_total.inc(len(data))
@@ -287,16 +342,25 @@ class LiveSession:
         if due is not None and (self._timer is None or due < self._timer_at_ms):
             self._arm(due, now)
 
+    def _unusable(self, size: int) -> InvalidMessage:
+        """Return what is wrong with a chunk of so many bytes."""
+        if size > self._chunk_bytes_max:
+            return InvalidMessage(
+                f"a chunk of opus cannot be sliced: {size} bytes, "
+                f"the most of an utterance are {self._chunk_bytes_max}"
+            )
+        return InvalidMessage("a chunk of pcm16 has two bytes per sample, got an odd number")
+
     def tts_started(self) -> None:
         """The client plays a translation."""
         now = self._clock.now_ms()
-        self.deliverer.groups.tts_started(self._clock.wall_ms())
+        self.deliverer.playing(starts=True)
         self._take(self._segmenter.tts_started(now), now)
 
     def tts_ended(self) -> None:
         """The client stopped playing."""
         now = self._clock.now_ms()
-        self.deliverer.groups.tts_ended(self._clock.wall_ms())
+        self.deliverer.playing(starts=False)
         self._take(self._segmenter.tts_ended(now), now)
         self._rearm(now)
 
@@ -403,20 +467,41 @@ class LiveSession:
 
     # Changes and the end
 
+    @property
+    def next_profile(self) -> Profile:
+        """Return the profile of the next utterance."""
+        if self._changes:
+            return self._changes[-1][1]
+        return self._next_profile or self.profile
+
     def update(self, change: SessionUpdate) -> None:
         """Change languages from the next utterance on."""
         if not (change.src_lang or change.tgt_lang or change.tgt_langs):
             return
-        profile = (self._next_profile or self.profile).changed(change)
+        while self._changes:
+            self._change_to(self._changes.popleft()[1])
+        profile = self.next_profile.changed(change)
+        self._change_to(profile)
+        if self.about is not None:
+            several = profile.targets if len(profile.targets) > 1 else None
+            langs = {"src_lang": profile.source, "tgt_lang": profile.targets[0]}
+            init = msgspec.structs.replace(self.about.latest, **langs, tgt_langs=several)
+            newest = self._segmenter.newest_seq
+            after = Change(-1 if newest is None else newest, init)
+            self.note(self.about.changed(after, self.admission.heard[0]))
+
+    def _change_to(self, profile: Profile) -> None:
+        """Let other languages count from the next utterance on."""
         if self._segmenter.is_idle:
             self.profile = profile
         else:
             self._next_profile = profile
-        if self.about is not None:
-            several = profile.targets if len(profile.targets) > 1 else None
-            changes = {"src_lang": profile.source, "tgt_lang": profile.targets[0]}
-            init = msgspec.structs.replace(self.about.init, **changes, tgt_langs=several)
-            self.note(msgspec.structs.replace(self.about, init=init))
+
+    def cut_here(self) -> None:
+        """What was said so far ends here: what follows may be for others."""
+        now = self._clock.now_ms()
+        self._take(self._segmenter.flush(now), now)
+        self._rearm(now)
 
     def end_speech(self) -> None:
         """No more audio comes: what is buffered becomes an utterance."""
@@ -433,8 +518,17 @@ class LiveSession:
     def _note_silence(self) -> None:
         silent = int(self._segmenter.silent_ms) - self._silent_told_ms
         if silent > 0:
-            self._silent_told_ms += silent
-            self.ledger.silent(silent)
+            self.was_silent(silent)
+
+    def was_silent(self, duration_ms: int) -> None:
+        """Take note of so much of the stream that became no utterance."""
+        self._silent_told_ms += duration_ms
+        self.ledger.silent(duration_ms)
+
+    @property
+    def silence_ms(self) -> int:
+        """Return how much of the stream became no utterance, as the ledger has it."""
+        return self._silent_before_ms + self._silent_told_ms
 
     async def until_elsewhere(self, timeout_ms: float) -> bool:
         """Wait until the client has gone to another instance; tells whether it has."""

@@ -19,16 +19,22 @@ from lingua_scheduler.messages.to_client import (
 from lingua_scheduler.state.reply import Reply
 
 if TYPE_CHECKING:
-    from lingua_scheduler.live.admission import Piece
     from lingua_scheduler.live.board import JobBoard
     from lingua_scheduler.live.job import LiveJob
+    from lingua_scheduler.live.piece import Piece
+    from lingua_scheduler.messages.codec import Sound
     from lingua_scheduler.messages.from_client import Utterance
-    from lingua_scheduler.messages.shared import ErrorDetail
-    from lingua_scheduler.messages.to_client import ToClient
-    from lingua_scheduler.state.records import Submitted
+    from lingua_scheduler.messages.to_client import ToClient, TranslationResult
+    from lingua_scheduler.state.records import JobSpec, Submitted
 
 # How often one session is told the same trouble.
 TELL_EVERY_MS = 1000
+# Why the scheduler itself ended a job -> the code that clients know.
+OWN_REASONS = {
+    "queue_full": ErrorCode.BUSY,
+    "no_pool_for_lang_pair": ErrorCode.NO_AVAILABLE_NODE,
+    "audio_lost": ErrorCode.NODE_UNAVAILABLE,
+}
 
 
 class Outlet(Protocol):
@@ -40,6 +46,13 @@ class Outlet(Protocol):
 
     def send(self, message: ToClient) -> None:
         """Send one message; a client that does not read is dropped by its socket."""
+
+    def send_with(self, message: TranslationResult, sound: Sound) -> None:
+        """Send a result whose audio is shared with others who get it."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Tell whether so much is unread that large messages had better wait."""
 
     def close(self, code: int, reason: str) -> None:
         """Close the socket."""
@@ -64,28 +77,26 @@ class Teller:
         if self.outlet is not None and self.outlet.wants_events:
             self._show(job, event, "ok")
 
-    def failed(self, job: LiveJob, code: str, detail: ErrorDetail | None) -> None:
-        """Tell at once that a job failed; its outcome follows in order."""
+    def failed(self, job: LiveJob, reason: str) -> None:
+        """Tell at once that a job failed, in our own words; its outcome follows in order."""
         if job.told:
             return
         job.told = True
-        known = code in ErrorCode.__members__
-        self._show(job, "ERROR", "error", code if known else None)
-        self.tell(
-            ErrorMessage(
-                code=code, message=(detail.message if detail else "") or f"the job failed: {code}",
-                details=detail.details if detail else None,
-            )
-        )  # fmt: skip
+        code = code_for(reason)
+        self._show(job, "ERROR", "error", code, code.failure)
+        self.tell(ErrorMessage(code=code, message=code.failure))
 
-    def _show(self, job: LiveJob, event: str, status: str, code: str | None = None) -> None:
+    def _show(
+        self, job: LiveJob, event: str, status: str,
+        code: ErrorCode | None = None, hint: str | None = None,
+    ) -> None:  # fmt: skip
         assign = job.assign
         self.tell(
             UiEvent(
                 trace_id=assign.trace_id, session_id=self._session, job_id=job.id,
                 utterance_index=job.spec.index, event=event,
                 elapsed_ms=max(0, round(self._clock.now_ms() - job.marks.cut)), status=status,
-                error_code=code, hint=ErrorCode[code].hint if code else None,
+                error_code=code, hint=hint,
             )
         )  # fmt: skip
 
@@ -103,6 +114,11 @@ class Teller:
         """Send a message if the client is there."""
         if self.outlet is not None:
             self.outlet.send(message)
+
+    def tell_with(self, message: TranslationResult, sound: Sound) -> None:
+        """Send a result with audio that others get too, if the client is there."""
+        if self.outlet is not None:
+            self.outlet.send_with(message, sound)
 
     def addition(self, message: ToClient) -> None:
         """Send a message that only clients of this protocol know."""
@@ -131,7 +147,7 @@ class Teller:
     def unserved(self, job: LiveJob, answer: Submitted) -> None:
         """No known node serves a job now; it waits for one."""
         code = ErrorCode.NO_AVAILABLE_NODE
-        self._show(job, "ERROR", "error", code)
+        self._show(job, "ERROR", "error", code, code.hint)
         reason = answer.code.name if answer.code is not None else ""
         self.tell(
             ErrorMessage(
@@ -151,6 +167,43 @@ class Teller:
                 code=code, message=problem,
                 details={"utterance_index": message.utterance_index},
                 retry_after_ms=self._retry_after_ms,
+            )
+        )  # fmt: skip
+
+    def draining(self, message: Utterance) -> None:
+        """The instance stops and takes nothing more."""
+        self.refuse(ErrorCode.SESSION_CLOSED, "the instance stops: reconnect", message)
+
+    def invalid(self, problem: str, message: Utterance) -> None:
+        """A whole utterance cannot be used, as was found out later than it came."""
+        code = ErrorCode.INVALID_MESSAGE
+        self._metrics.invalid_messages_total.labels(socket="session", code=code).inc()
+        self.tell(
+            ErrorMessage(
+                code=code, message=problem, details={"utterance_index": message.utterance_index}
+            )
+        )
+
+    def conflict(self, message: Utterance) -> None:
+        """A request id was used for something else."""
+        details = {"utterance_index": message.utterance_index, "request_id": message.request_id}
+        code = ErrorCode.REQUEST_CONFLICT
+        self._metrics.invalid_messages_total.labels(socket="session", code=code).inc()
+        self.tell(ErrorMessage(code=code, message=code.hint, details=details))
+
+    def in_conflict(self, spec: JobSpec) -> None:
+        """A request id was used for something else at the same time; its place is filled."""
+        code = ErrorCode.REQUEST_CONFLICT
+        self.tell(
+            ErrorMessage(code=code, message=code.hint, details={"utterance_index": spec.index})
+        )
+
+    def accepted_before(self, index: int, length_ms: int, asked: int) -> None:
+        """A request that was sent again is in the store under this index."""
+        self.addition(
+            UtteranceAccepted(
+                session_id=self._session, utterance_index=index, start_ms=0, end_ms=length_ms,
+                requested_index=asked if asked != index else None,
             )
         )  # fmt: skip
 
@@ -183,3 +236,10 @@ class Teller:
             return False
         self._told_at_ms[what] = now
         return True
+
+
+def code_for(reason: str) -> ErrorCode:
+    """Return the code a client is told: never a word that is none of the catalogue's."""
+    if reason in ErrorCode.__members__:
+        return ErrorCode[reason]
+    return OWN_REASONS.get(reason, ErrorCode.PROCESSING_ERROR)

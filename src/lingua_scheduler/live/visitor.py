@@ -15,9 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from lingua_scheduler.errors import LinguaError, StoreUnavailable
-from lingua_scheduler.live.admission import Piece
 from lingua_scheduler.live.detectors import detector_for
+from lingua_scheduler.live.piece import Piece
 from lingua_scheduler.live.reception import rules_of
 from lingua_scheduler.messages.to_client import (
     GoAway,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.live.reception import Reception
     from lingua_scheduler.live.session import LiveSession
     from lingua_scheduler.live.teller import Outlet
+    from lingua_scheduler.messages.codec import Sound
     from lingua_scheduler.messages.from_client import SessionInit
     from lingua_scheduler.messages.to_client import ToClient
     from lingua_scheduler.session.segmenter import Event
@@ -189,6 +192,13 @@ class Visitor:
 
     # The outlet of the session
 
+    # It is in no room: what it gets is its own.
+    is_behind = False
+
+    def send_with(self, message: TranslationResult, sound: Sound) -> None:
+        """Send a result whose audio is shared with others who get it."""
+        self.send(msgspec.structs.replace(message, tts_audio=sound.raw))
+
     def send(self, message: ToClient) -> None:
         """Take what a client would be told."""
         if isinstance(message, TranslationResult):
@@ -276,7 +286,8 @@ class Visitor:
             await self._hear(iter((rest,)))
         await self._admit(self._segmenter.flush(self._at_ms))
         await self._settle()
-        self.session.ledger.silent(self._segmenter.silent_ms)
+        silent_ms = int(self._segmenter.silent_ms)
+        self.session.was_silent(silent_ms)
 
     async def _hear(self, chunks: Iterator[bytes]) -> None:
         duration_ms, segmenter = self.session.profile.audio.duration_ms, self._segmenter

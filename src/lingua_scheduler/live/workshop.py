@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from lingua_scheduler.between.letters import Resend
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.live.job import LiveJob, decode_body
-from lingua_scheduler.live.outcome import encode_result, stored, verdict_of
+from lingua_scheduler.live.outcome import encode_result, stored, verdict_of, without_sound
 from lingua_scheduler.live.remote import RemoteSession
 from lingua_scheduler.live.tasks import all_of
 from lingua_scheduler.messages.shared import NetworkTimings
+from lingua_scheduler.session.timeline import timeline
 from lingua_scheduler.state.records import Placement
 from lingua_scheduler.state.reply import Reply
 
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.jobs.dispatcher import Work
     from lingua_scheduler.live.board import JobBoard
     from lingua_scheduler.live.node import LiveNode
-    from lingua_scheduler.live.outcome import Verdict
+    from lingua_scheduler.live.outcome import StoredResult, Verdict
     from lingua_scheduler.messages.from_node import JobResult, NodeAsrPartial
     from lingua_scheduler.messages.shared import ServiceTimings
     from lingua_scheduler.state.keys import Cell
@@ -41,6 +45,16 @@ HOMES_MAX = 8192
 FORGOTTEN_TRIES = 10
 FORGOTTEN_EVERY_S = 0.25
 FREED_NAMES = frozenset({Reply.STALE_ATTEMPT, Reply.NODE_MISMATCH, Reply.JOB_ENDED, Reply.NO_JOB})
+
+# Errors with which a node hands a job back before it has begun it -> how that is counted.
+REJECTS = {
+    "NODE_OVERLOADED": "full",
+    "NODE_UNAVAILABLE": "not_ready",
+    "MODEL_NOT_AVAILABLE": "other",
+    "MODEL_LOAD_FAILED": "other",
+    "MODEL_VERIFY_FAILED": "other",
+    "MODEL_CORRUPTED": "other",
+}
 
 
 class Workshop:
@@ -64,7 +78,10 @@ class Workshop:
     def push(self, job: LiveJob, placement: Placement) -> bool:
         """Send a job to its node's socket; tells whether it was there to take it."""
         node = self._board.nodes.get(placement.node)
-        if node is None or not node.assign(job, placement):
+        left_ms = None
+        if job.ends_ms:
+            left_ms = max(1, round(job.ends_ms - self._clock.now_ms()))
+        if node is None or not node.assign(job, placement, left_ms):
             return False
         self.held[job.id] = job
         self._remember(job.id, job.home)
@@ -133,9 +150,14 @@ class Workshop:
             placement.job, board.cells.named(placement.home), spec, body.assign, audio,
             RemoteSession(spec.session, found.owner, board.write), lanes=body.lanes,
         )  # fmt: skip
-        now = self._clock.now_ms()
+        now, ago_ms = self._clock.now_ms(), self._clock.now_ms() - self._clock.wall_ms()
         job.attempt, job.node, job.state = placement.attempt, placement.node, "assigned"
         job.pushed_at_ms, job.marks.cut, job.marks.push = int(now), now, now
+        if body.cut_at_ms:
+            # By the owner's wall clock: as good as the two machines agree.
+            job.marks.speech_end = min(now, body.speech_end_at_ms + ago_ms)
+            job.marks.cut = min(now, body.cut_at_ms + ago_ms)
+        job.ends_ms = now + found.left_ms
         return job
 
     async def _ask_for_audio(self, placement: Placement, found: Fetched) -> None:
@@ -182,6 +204,8 @@ class Workshop:
             return
         now = self._clock.now_ms()
         verdict = verdict_of(result)
+        if not result.success:
+            self._board.journal.node_error(node.id, job, result)
         if verdict.reason == "MODEL_NOT_AVAILABLE":
             await self._model_missing(node, result)
         if verdict.retryable:
@@ -210,11 +234,17 @@ class Workshop:
     async def _settle(
         self, node: LiveNode, job: LiveJob | None, home: Cell, result: JobResult
     ) -> tuple[Settled, Work]:
-        verdict, payload = verdict_of(result), b""
+        verdict = verdict_of(result)
+        payload: bytes | tuple[bytes, bytes] = b""
         if verdict.kind == "completed":
             trace = job.assign.trace_id if job is not None else result.trace_id
             network = self._network_of(job, result) if job is not None else None
-            payload = encode_result(stored(result, trace, network))
+            kept = stored(result, trace, network)
+            if job is not None and job.spec.audience:
+                kept = self._for_listeners(job, kept)
+                payload = encode_result(kept), encode_result(without_sound(kept))
+            else:
+                payload = encode_result(kept)
         settle = partial(
             self._board.dispatcher.settle, home, result.job_id, result.attempt_id, node.id,
             kind=verdict.kind, reason=verdict.reason, payload=payload,
@@ -223,6 +253,14 @@ class Workshop:
             return await settle()
         except StoreUnavailable:
             return await self._board.insist(settle)
+
+    def _for_listeners(self, job: LiveJob, kept: StoredResult) -> StoredResult:
+        """Add what the owners of listeners cannot know: where the time went so far."""
+        marks = replace(job.marks, result=self._clock.now_ms())
+        marks.take_stages(kept.timings)
+        return msgspec.structs.replace(
+            kept, timeline=timeline(marks), settled_at_ms=self._clock.wall_ms()
+        )
 
     def _settled(self, job: LiveJob, verdict: Verdict, result: JobResult, at_ms: float) -> None:
         marks, teller = job.marks, job.session.teller
@@ -237,7 +275,7 @@ class Workshop:
             teller.event(job, "ASR_FINAL")
             teller.event(job, "NMT_DONE")
         elif verdict.kind == "failed":
-            teller.failed(job, verdict.reason, result.error)
+            teller.failed(job, verdict.reason)
 
     def _note_stages(self, timings: ServiceTimings) -> None:
         for name, took_ms in zip(
@@ -257,11 +295,11 @@ class Workshop:
         )
         if moved.reply in FREED_NAMES:
             self._metrics.results_stale_total.labels(reason=moved.reply.name.lower()).inc()
-        if reason == "NODE_OVERLOADED":
-            self._metrics.node_overload_reject_total.labels(reason="full").inc()
+        elif reason in REJECTS:
+            self._metrics.node_overload_reject_total.labels(reason=REJECTS[reason]).inc()
         if moved.reply is Reply.SETTLED and job is not None:
             job.state = "failed"
-            job.session.teller.failed(job, reason, result.error)
+            job.session.teller.failed(job, reason)
         node.answer(result.job_id, result.attempt_id, _status_of(moved.reply))
         self.forget(result.job_id, node.id)
         board.perform(work)
@@ -318,7 +356,11 @@ class Workshop:
         _, work = await self._board.dispatcher.node_lost(node.id, node.conn)
         self.let_go(node)
         self._board.perform(work)
-        self._metrics.redispatch_seconds.observe((self._clock.now_ms() - started) / 1000)
+        took_s = (self._clock.now_ms() - started) / 1000
+        for move in work.moved:
+            # What another node got at once; an idle node leaves nothing to be done again.
+            if move.to is not None:
+                self._metrics.redispatch_seconds.observe(took_s)
 
     # What the clock asks for
 

@@ -5,13 +5,15 @@
 
 For `lingua translate`, `lingua demo` and `lingua bench speech`. Nothing is shared with any other
 deployment, and nothing is left behind. It knows no engine: the node gets the names as they are.
+`own_service`, for `lingua up`, is the deployment of the settings instead.
 """
 
 from lingua_scheduler.local.service import (
     PrivateService,
     ServiceFailed,
+    own_service,
     private_service,
     unserved_pairs,
 )
 
-__all__ = ["PrivateService", "ServiceFailed", "private_service", "unserved_pairs"]
+__all__ = ["PrivateService", "ServiceFailed", "own_service", "private_service", "unserved_pairs"]

@@ -2,6 +2,7 @@
 
 With engines, or other arguments for it, a node too; then it is ready when the scheduler would give
 that node work in all the languages wanted. What fails to start is told with what it printed.
+`own_service` is the same with the scheduler that the settings describe, data and all.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from lingua_scheduler.local.child import Child
 from lingua_scheduler.local.folder import private_folder
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
@@ -40,7 +42,7 @@ ANSWER_S: Final = 5.0
 ANSWER_BYTES_MAX: Final = 1 << 24
 NODE_ID: Final = "private"
 # What a scheduler says first.
-LISTENS: Final = re.compile(r"listens on (http://[^ ]+)")
+LISTENS: Final = re.compile(r"listens on (https?://[^ ]+)")
 # Variables of the scheduler that would make the private one share something with another.
 SETTINGS_PREFIX: Final = "LINGUA_"
 
@@ -129,11 +131,38 @@ async def private_service(
         yield service
 
 
-async def unserved_pairs(http_url: str, pairs: Pairs, token: str = "") -> list[tuple[str, str]]:
+@asynccontextmanager
+async def own_service(
+    serve_words: Sequence[str], node_words: Sequence[str], say: Callable[[str], None]
+) -> AsyncIterator[PrivateService]:
+    """Run the scheduler of the settings, and a node if there are words for it, as children.
+
+    Nothing of theirs is removed afterwards. `say` is told every line they print.
+    """
+    async with AsyncExitStack() as stack:
+        scheduler = await Child.start("the scheduler", serve_words, os.environ)
+        stack.push_async_callback(scheduler.end)
+        service = PrivateService(await _address(scheduler), scheduler)
+        # What it logs; where it listens is said by who starts it.
+        scheduler.watch(lambda line: say(line) if line.startswith("{") else None)
+        if node_words:
+            words = ("node", *node_words, "--url", service.node_url)
+            service.node = await Child.start("the node", words, os.environ)
+            stack.push_async_callback(service.node.end)
+            service.node.watch(say)
+            await _until_served(service, ())
+        yield service
+
+
+async def unserved_pairs(
+    http_url: str, pairs: Pairs, token: str = "", tls: ssl.SSLContext | None = None
+) -> list[tuple[str, str]]:
     """Return the pairs no node of a scheduler would take now; OSError if there is none."""
     found = []
     for source, target in pairs:
-        answer = await asyncio.to_thread(_explain, http_url, source, target, token)
+        query = urllib.parse.urlencode({"from": source, "to": target})
+        url = f"{http_url}/api/v1/explain?{query}"
+        answer = await asyncio.to_thread(_get, url, token, tls)
         cells = answer.get("cells", ()) if isinstance(answer, dict) else ()
         if not any(cell["verdict"]["node"] for cell in cells):
             found.append((source, target))
@@ -177,7 +206,7 @@ async def _address(scheduler: Child) -> str:
         if not listens.done():
             tail = scheduler.tail
             await scheduler.end()
-            raise ServiceFailed("a private scheduler could not be started:", tail)
+            raise ServiceFailed(f"{scheduler.name} could not be started:", tail)
     finally:
         ended.cancel()
     return listens.result()
@@ -199,16 +228,26 @@ async def _until_served(service: PrivateService, pairs: Pairs) -> None:
             ready_until = ready_until or monotonic() + SETTLE_S
         await asyncio.sleep(POLL_S)
     if service.scheduler.exit_code is not None:
-        raise ServiceFailed("the private scheduler ended:", service.scheduler.tail)
+        raise ServiceFailed(f"{service.scheduler.name} ended:", service.scheduler.tail)
     if node.exit_code is not None:
         await node.wait()
-        raise ServiceFailed("the private node could not be started:", node.tail)
+        raise ServiceFailed(f"{node.name} could not be started:", node.tail)
     if not ready_until:
-        told = f"the private node was not ready within {READY_S:.0f} s; it printed:"
+        told = f"{node.name} was not ready within {READY_S:.0f} s; it printed:"
         raise ServiceFailed(told, node.tail)
     wanted = ", ".join(f"{source} to {target}" for source, target in missing)
-    known = "; ".join(one["languages"] for one in await _nodes(service))
-    raise ServiceFailed(f"the private node does not serve {wanted}, but {known}", "")
+    known = "; ".join(_directions(one["languages"]) for one in await _nodes(service))
+    raise ServiceFailed(f"{node.name} does not serve {wanted}, but {known}", "")
+
+
+def _directions(can: Mapping[str, Any] | None) -> str:
+    """Return all that a node translates, in words."""
+    if can is None:
+        return "what is not known"
+    if can["pairs"] is not None:
+        return ", ".join(pair.replace(">", " to ") for pair in can["pairs"])
+    sides = (can[side] for side in ("sources", "targets"))
+    return " to ".join("any" if codes is None else ", ".join(codes) for codes in sides)
 
 
 async def _nodes(service: PrivateService) -> list[dict[str, Any]]:
@@ -220,16 +259,12 @@ async def _nodes(service: PrivateService) -> list[dict[str, Any]]:
     return list(page["nodes"])
 
 
-def _explain(http_url: str, source: str, target: str, token: str) -> Any:
-    query = urllib.parse.urlencode({"from": source, "to": target})
-    return _get(f"{http_url}/api/v1/explain?{query}", token)
-
-
-def _get(url: str, token: str) -> Any:
+def _get(url: str, token: str, tls: ssl.SSLContext | None = None) -> Any:
     """Return what an address answers; OSError for whatever is not the answer of a scheduler."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     request = urllib.request.Request(url, headers=headers)  # noqa: S310 it is http, by our making
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    https = urllib.request.HTTPSHandler(context=tls)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
     try:
         with opener.open(request, timeout=ANSWER_S) as answer:
             return json.loads(answer.read(ANSWER_BYTES_MAX))

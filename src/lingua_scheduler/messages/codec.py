@@ -6,6 +6,7 @@ built once, because building one costs more than a thousand messages.
 
 from __future__ import annotations
 
+from binascii import b2a_base64
 from typing import Generic, TypeVar
 
 import msgspec
@@ -49,6 +50,45 @@ class Codec(Generic[Message]):
             raise InvalidMessage(str(error)) from None
         except (UnicodeDecodeError, RecursionError) as error:
             raise InvalidMessage(f"cannot be read: {type(error).__name__}") from None
+
+
+class Sound:
+    """Audio as it goes over the wire in each form, made once for all who get it."""
+
+    __slots__ = ("_parts", "raw")
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self._parts: list[tuple[bytes, ...] | None] = [None, None]
+
+    def parts(self, *, is_binary: bool) -> tuple[bytes, ...]:
+        """Return what stands in a message in place of empty audio."""
+        known = self._parts[is_binary]
+        if known is None:
+            if is_binary:
+                # MessagePack's `bin 32`.
+                known = (b"\xc6" + len(self.raw).to_bytes(4, "big"), self.raw)
+            else:
+                known = (b'"', b2a_base64(self.raw, newline=False), b'"')
+            self._parts[is_binary] = known
+        return known
+
+
+# How an empty `tts_audio` stands in a message. Neither can be part of a text: there quotation marks
+# are escaped, or bytes are UTF-8.
+NO_SOUND = (b'"tts_audio":""', b"\xa9tts_audio\xc4\x00")
+EMPTY_SOUND_BYTES = 2
+
+
+def with_sound(encoded: bytes, sound: Sound, *, is_binary: bool) -> tuple[bytes, ...]:
+    """Return the parts of a message that was encoded without its audio, and the audio in between.
+
+    The audio is not copied: a result for a whole room is in memory once.
+    """
+    at = encoded.index(NO_SOUND[is_binary]) + len(NO_SOUND[is_binary])
+    return (
+        encoded[: at - EMPTY_SOUND_BYTES], *sound.parts(is_binary=is_binary), encoded[at:]
+    )  # fmt: skip
 
 
 CLIENT_MESSAGES: tuple[Codec[ClientMessage], Codec[ClientMessage]] = (

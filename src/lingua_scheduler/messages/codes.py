@@ -1,7 +1,8 @@
 """Error codes and close codes: what each means and whether coming back helps.
 
 Codes of the older protocol keep their names. A code is for programs; `HINTS` is the short sentence
-a person may be shown. Close codes from 4000 on are ours, below are the WebSocket protocol's.
+a person may be shown, `FAILURES` the one for an utterance that ended with it. Close codes from 4000
+on are ours, below are the WebSocket protocol's.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class ErrorCode(StrEnum):
     FORBIDDEN = "FORBIDDEN"
     RATE_LIMITED = "RATE_LIMITED"
     BUSY = "BUSY"
+    REQUEST_CONFLICT = "REQUEST_CONFLICT"
     NO_AVAILABLE_NODE = "NO_AVAILABLE_NODE"
     NODE_UNAVAILABLE = "NODE_UNAVAILABLE"
     NODE_OVERLOADED = "NODE_OVERLOADED"
@@ -51,6 +53,11 @@ class ErrorCode(StrEnum):
         """Return what a person may be told."""
         return HINTS.get(self, "Something went wrong; please try again.")
 
+    @property
+    def failure(self) -> str:
+        """Return what a person may be told of an utterance that ended with this code."""
+        return FAILURES.get(self, "This could not be translated.")
+
 
 HINTS = {
     ErrorCode.NO_AVAILABLE_NODE: "No translation node is free; it will be tried again shortly.",
@@ -67,9 +74,29 @@ HINTS = {
     ErrorCode.INVALID_CAPABILITY_SCHEMA: "The node speaks another capability schema; update it.",
     ErrorCode.SCHEDULER_DEPENDENCY_DOWN: "The store cannot be reached; it recovers by itself.",
     ErrorCode.BUSY: "Too much speech is under way; wait a moment.",
+    ErrorCode.REQUEST_CONFLICT: "This request id was used for other audio or languages.",
     ErrorCode.RATE_LIMITED: "Too many requests; wait a moment.",
     ErrorCode.UNAUTHORIZED: "A valid token is needed.",
     ErrorCode.FORBIDDEN: "This token does not allow that.",
+}
+
+# Nobody takes over any more when these are said.
+FAILURES = {
+    ErrorCode.JOB_TIMEOUT: "This was not translated: it took too long.",
+    ErrorCode.NMT_TIMEOUT: "This was not translated: translating took too long.",
+    ErrorCode.TTS_TIMEOUT: "This was not translated: speaking the translation took too long.",
+    ErrorCode.NODE_UNAVAILABLE: "This was not translated: its node was lost, and no other had it.",
+    ErrorCode.NODE_OVERLOADED: "This was not translated: every node has too much to do.",
+    ErrorCode.NO_AVAILABLE_NODE: "This was not translated: no node serves these languages now.",
+    ErrorCode.BUSY: "This was not translated: too much waits already.",
+    ErrorCode.MODEL_NOT_AVAILABLE: "This was not translated: the nodes lack a model for it.",
+    ErrorCode.MODEL_LOAD_FAILED: "This was not translated: a model could not be loaded.",
+    ErrorCode.MODEL_VERIFY_FAILED: "This was not translated: a model on the node failed its check.",
+    ErrorCode.MODEL_CORRUPTED: "This was not translated: a model on the node is damaged.",
+    ErrorCode.UNSUPPORTED_FEATURE: "This was not translated: the node cannot do what was asked.",
+    ErrorCode.UNSUPPORTED_LANGUAGE: "This was not translated: the language is not supported.",
+    ErrorCode.PROCESSING_ERROR: "This was not translated: the node failed on it.",
+    ErrorCode.INTERNAL_ERROR: "This was not translated: the node had an error of its own.",
 }
 
 # Reports of a node after which another node may do better.
@@ -80,6 +107,9 @@ RETRYABLE_NODE_ERRORS = frozenset(
         "NMT_TIMEOUT", "TTS_TIMEOUT", "JOB_TIMEOUT",
     }
 )  # fmt: skip
+
+# Every code of a node that others are told; what else a node says is for its operators only.
+NODE_ERRORS = RETRYABLE_NODE_ERRORS | {"UNSUPPORTED_FEATURE", "UNSUPPORTED_LANGUAGE"}
 
 
 class CloseCode(IntEnum):
@@ -94,7 +124,9 @@ class CloseCode(IntEnum):
     TRY_AGAIN_LATER = 1013
     HANDSHAKE_TIMEOUT = 4400
     UNAUTHORIZED = 4401
+    TOKEN_EXPIRED = 4402
     FORBIDDEN = 4403
+    TOKEN_REVOKED = 4407
     SLOW_READER = 4408
     REPLACED = 4409
     REFUSED = 4410
@@ -122,10 +154,16 @@ CLOSES = {
     CloseCode.TRY_AGAIN_LATER: ("The store cannot be reached.", "yes, after some seconds"),
     CloseCode.HANDSHAKE_TIMEOUT: ("The first message did not come in time.", "yes"),
     CloseCode.UNAUTHORIZED: ("No token, or one that is not valid.", "only with a valid token"),
+    CloseCode.TOKEN_EXPIRED: (
+        "The token of an open socket has expired.", "yes, at once, with a new token; resume",
+    ),
     CloseCode.FORBIDDEN: ("The token does not allow this.", "only with another token"),
+    CloseCode.TOKEN_REVOKED: (
+        "The token of an open socket was revoked.", "only with a token that is not revoked",
+    ),
     CloseCode.SLOW_READER: ("Too much was left unread.", "yes, when it can read again"),
     CloseCode.REPLACED: ("A newer socket of the same peer took over.", "no"),
     CloseCode.REFUSED: ("The registration was refused; an `error` said why.", "after a change"),
     CloseCode.TOO_MANY_ERRORS: ("Too many invalid messages in a row.", "no, fix the client"),
     CloseCode.RATE_LIMITED: ("Far more messages than allowed.", "yes, after the time told"),
-}
+}  # fmt: skip

@@ -15,6 +15,7 @@ from lingua_scheduler.messages.shared import (
     Mode,
     Name,
     PipelineConfig,
+    Replaced,
     Short,
     check_plain,
 )
@@ -49,6 +50,7 @@ class SessionInit(FromClient, frozen=True, kw_only=True, tag="session_init"):
     ui_events: bool | None = None
     silence_ms: Annotated[int, Meta(ge=100, le=10_000)] | None = None
     token: Annotated[str, Meta(max_length=4096)] | None = None
+    replaces: Replaced | None = None
 
 
 class SessionResume(FromClient, frozen=True, kw_only=True, tag="session_resume"):
@@ -113,6 +115,12 @@ class OutcomeAck(FromClient, frozen=True, kw_only=True, tag="outcome_ack"):
     session_id: Short
     epoch: Short
     seq: Count
+
+
+class TokenRefresh(FromClient, frozen=True, kw_only=True, tag="token_refresh"):
+    """Shows a newer token of the same tenant and subject; answered by `token_refreshed`."""
+
+    token: Annotated[str, Meta(max_length=4096)]
 
 
 class ClientHeartbeat(FromClient, frozen=True, kw_only=True, tag="client_heartbeat"):
@@ -215,6 +223,6 @@ class WebrtcIce(FromClient, frozen=True, kw_only=True, tag="webrtc_ice"):
 Opening = SessionInit | SessionResume
 ClientMessage = (
     SessionInit | SessionResume | SessionUpdate | AudioChunk | Utterance | OutcomeAck
-    | ClientHeartbeat | SessionClose | TtsStarted | TtsPlayEnded | RoomCreate | RoomJoin | RoomLeave
-    | RoomRawVoicePreference | WebrtcOffer | WebrtcAnswer | WebrtcIce
+    | TokenRefresh | ClientHeartbeat | SessionClose | TtsStarted | TtsPlayEnded | RoomCreate
+    | RoomJoin | RoomLeave | RoomRawVoicePreference | WebrtcOffer | WebrtcAnswer | WebrtcIce
 )  # fmt: skip

@@ -57,6 +57,7 @@ class NodeRegister(FromNode, frozen=True, kw_only=True, tag="node_register"):
     sends_acks: bool | None = None
     running: Running | None = None
     token: Annotated[str, Meta(max_length=4096)] | None = None
+    labels: Codes | None = None
 
 
 class NodeHeartbeat(FromNode, frozen=True, kw_only=True, tag="node_heartbeat"):
@@ -70,6 +71,12 @@ class NodeHeartbeat(FromNode, frozen=True, kw_only=True, tag="node_heartbeat"):
     capability_by_type: Capabilities | None = None
     language_capabilities: LanguageCapabilities | None = None
     running: Running | None = None
+
+
+class NodeTokenRefresh(FromNode, frozen=True, kw_only=True, tag="token_refresh"):
+    """Shows a newer token of the same node and tenant; answered by `token_refreshed`."""
+
+    token: Annotated[str, Meta(max_length=4096)]
 
 
 class JobAck(FromNode, frozen=True, kw_only=True, tag="job_ack"):
@@ -162,5 +169,5 @@ class JobCancelAck(FromNode, frozen=True, kw_only=True, tag="job_cancel_ack"):
 
 NodeMessage = (
     NodeRegister | NodeHeartbeat | JobAck | JobStarted | NodeAsrPartial | JobResult | NodeError
-    | NodeDrain | JobCancelAck
+    | NodeDrain | JobCancelAck | NodeTokenRefresh
 )  # fmt: skip

@@ -132,6 +132,7 @@ class Coverage(Part, frozen=True, kw_only=True):
     silent_ms: int
     failed_ms: int
     skipped_ms: int
+    # Once: what was admitted before a move. Now the sums are of the whole session, and it is 0.
     earlier_ms: int = 0
 
 
@@ -144,6 +145,14 @@ class Participant(Part, frozen=True, kw_only=True):
     preferred_lang: str | None = None
     raw_voice_preferences: dict[str, bool] | None = None
     joined_at: int
+    is_away: bool | None = None
+
+
+class Replaced(Part, frozen=True, kw_only=True):
+    """A session of this client that it will not come back to: it leaves its room at once."""
+
+    session_id: Short
+    resume_token: Short
 
 
 class ErrorDetail(Part, frozen=True, kw_only=True):

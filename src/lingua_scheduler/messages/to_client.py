@@ -204,6 +204,19 @@ class GoAway(ToClient, frozen=True, kw_only=True, tag="go_away"):
     closes_in_ms: int
 
 
+class TokenExpiring(ToClient, frozen=True, kw_only=True, tag="token_expiring"):
+    """The token of this socket ends soon, and the socket with it: refresh it."""
+
+    expires_in_ms: int
+
+
+class TokenRefreshed(ToClient, frozen=True, kw_only=True, tag="token_refreshed"):
+    """The newer token counts from now on, also where it allows less."""
+
+    expires_at_ms: int | None = None
+    expires_in_ms: int | None = None
+
+
 class ErrorMessage(ToClient, frozen=True, kw_only=True, tag="error"):
     """Something could not be done."""
 
@@ -268,6 +281,7 @@ class WebrtcIceRelay(ToClient, frozen=True, kw_only=True, tag="webrtc_ice"):
 ServerMessage = (
     SessionInitAck | SessionResumed | ResumeRejected | SessionReset | UtteranceAccepted | AudioAck
     | TranslationResult | MissingResult | OutcomePassed | AsrPartial | UiEvent | Backpressure | Gap
-    | ServerHeartbeat | SessionCloseAck | GoAway | ErrorMessage | RoomCreateAck | RoomMembers
-    | RoomError | RoomExpired | WebrtcOfferRelay | WebrtcAnswerRelay | WebrtcIceRelay
+    | ServerHeartbeat | SessionCloseAck | GoAway | TokenExpiring | TokenRefreshed | ErrorMessage
+    | RoomCreateAck | RoomMembers | RoomError | RoomExpired | WebrtcOfferRelay
+    | WebrtcAnswerRelay | WebrtcIceRelay
 )  # fmt: skip

@@ -95,6 +95,19 @@ class NodeControl(ToNode, frozen=True, kw_only=True, tag="node_control"):
     reason: str | None = None
 
 
+class NodeTokenExpiring(ToNode, frozen=True, kw_only=True, tag="token_expiring"):
+    """The token of this socket ends soon, and the socket with it: refresh it."""
+
+    expires_in_ms: int
+
+
+class NodeTokenRefreshed(ToNode, frozen=True, kw_only=True, tag="token_refreshed"):
+    """The newer token counts from now on, also where it allows less."""
+
+    expires_at_ms: int | None = None
+    expires_in_ms: int | None = None
+
+
 class NodeErrorMessage(ToNode, frozen=True, kw_only=True, tag="error"):
     """A message of the node could not be used."""
 
@@ -105,5 +118,5 @@ class NodeErrorMessage(ToNode, frozen=True, kw_only=True, tag="error"):
 
 SchedulerToNode = (
     NodeRegisterAck | JobAssign | JobCancel | JobResultAck | NodeStatusMessage | NodeControl
-    | NodeErrorMessage
+    | NodeTokenExpiring | NodeTokenRefreshed | NodeErrorMessage
 )  # fmt: skip

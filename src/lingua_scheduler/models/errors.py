@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lingua_scheduler.errors import LinguaError
+from lingua_scheduler.extras import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,7 +108,7 @@ class PreparationMissing(ModelError):
         self.package = package
         super().__init__(
             f"model {name} is prepared with the Python package {package}, but {why}; "
-            "run: pip install 'lingua-scheduler[speech]'"
+            f"run: {install_command('speech')}"
         )
 
 

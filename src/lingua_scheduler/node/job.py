@@ -106,6 +106,13 @@ class Job:
         self._node_id = node_id
         self._send = send
 
+    @property
+    def remaining_ms(self) -> float | None:
+        """Return how long the scheduler still waits, 0 if no longer; None if it did not say."""
+        if self.deadline_ms is None:
+            return None
+        return max(0.0, self.deadline_ms - (perf_counter() - self.started_at) * 1000)
+
     def __repr__(self) -> str:
         return f"<Job {self.job_id} attempt {self.attempt_id} {self.src_lang}>{self.tgt_lang}>"
 

@@ -16,9 +16,16 @@ from typing import TYPE_CHECKING, Final
 
 from picows import WSCloseCode, WSError, WSHandshakeError
 
+from lingua_scheduler.dial import fresh_token, insist_on_token
 from lingua_scheduler.errors import LinguaError
 from lingua_scheduler.messages.codes import CloseCode, ErrorCode
-from lingua_scheduler.messages.from_node import FromNode, NodeDrain, NodeHeartbeat, NodeRegister
+from lingua_scheduler.messages.from_node import (
+    FromNode,
+    NodeDrain,
+    NodeHeartbeat,
+    NodeRegister,
+    NodeTokenRefresh,
+)
 from lingua_scheduler.messages.to_node import (
     JobAssign,
     JobCancel,
@@ -27,6 +34,8 @@ from lingua_scheduler.messages.to_node import (
     NodeErrorMessage,
     NodeRegisterAck,
     NodeStatusMessage,
+    NodeTokenExpiring,
+    NodeTokenRefreshed,
     SchedulerToNode,
 )
 from lingua_scheduler.node.machine import Usage
@@ -36,6 +45,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
+    from lingua_scheduler.dial import TokenSource
     from lingua_scheduler.messages.shared import CapabilityByType
     from lingua_scheduler.node.worker import Worker
 
@@ -64,12 +74,14 @@ PERMANENT_ERRORS: Final = frozenset(
 PERMANENT_CLOSES: Final = frozenset(
     {
         CloseCode.PROTOCOL_ERROR, CloseCode.POLICY_VIOLATION, CloseCode.UNAUTHORIZED,
-        CloseCode.FORBIDDEN,
+        CloseCode.FORBIDDEN, CloseCode.TOKEN_REVOKED,
         CloseCode.REPLACED, CloseCode.REFUSED, CloseCode.TOO_MANY_ERRORS,
     }
 )  # fmt: skip
 # Said by an instance that cannot serve now: another one may, so that there is nothing to wait for.
-SENT_AWAY: Final = frozenset({CloseCode.GOING_AWAY, CloseCode.TRY_AGAIN_LATER})
+SENT_AWAY: Final = frozenset(
+    {CloseCode.GOING_AWAY, CloseCode.TRY_AGAIN_LATER, CloseCode.TOKEN_EXPIRED}
+)
 UPGRADE_REFUSALS: Final = {
     HTTPStatus.UNAUTHORIZED: ErrorCode.UNAUTHORIZED,
     HTTPStatus.FORBIDDEN: ErrorCode.FORBIDDEN,
@@ -132,11 +144,17 @@ class Link:
         # Why the node takes no new jobs, or None while it does.
         self._drain_reason: str | None = None
         self.usage = Usage()
+        # What to show, and what is shown on this connection; whether it ends soon.
+        self.token: TokenSource = None
+        self._token: str | None = None
+        self._expiring = asyncio.Event()
         self._actions: dict[type, Callable[..., None]] = {
             NodeRegisterAck: self._registered,
             NodeErrorMessage: self._take_error,
             NodeControl: self._take_control,
             NodeStatusMessage: self._take_status,
+            NodeTokenExpiring: self._take_expiring,
+            NodeTokenRefreshed: self._take_refreshed,
         }
 
     def attach(
@@ -196,6 +214,11 @@ class Link:
         self._refusal = self._socket = None
         self._registered_at = 0.0
         try:
+            # Before the connection: it would wait for its first message.
+            self._token = await fresh_token(self.token)
+        except (OSError, TimeoutError) as error:
+            return f"no token now: {str(error) or 'none came in time'}"
+        try:
             async with asyncio.timeout(TRY_S if len(self._urls) > 1 else None):
                 self._socket = await connect(
                     self._url, self._offered, self._receive, silence_s=self._silence_s,
@@ -207,22 +230,39 @@ class Link:
         return await self._stay(self._socket)
 
     async def _stay(self, socket: NodeSocket) -> str:
+        self._expiring.clear()
+        keeping = asyncio.create_task(self._keep_token())
+        closed = asyncio.ensure_future(socket.closed())
         try:
             self._register(socket)
-            await socket.closed()
+            done, _ = await asyncio.wait({closed, keeping}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         except asyncio.CancelledError:
             await socket.finish()
             raise
         finally:
+            keeping.cancel()
+            if not closed.done():
+                socket.abort()
             self._open = None
             self._stop_timer()
         return _why(socket)
+
+    async def _keep_token(self) -> None:
+        """Show a newer token whenever the scheduler says that this one ends."""
+        while True:
+            await self._expiring.wait()
+            self._expiring.clear()
+            if callable(self.token):
+                self.send(NodeTokenRefresh(token=await insist_on_token(self.token) or ""))
 
     def _register(self, socket: NodeSocket) -> None:
         fields = {
             name: getattr(self._registration, name) for name in NodeRegister.__struct_fields__
         }
         fields |= {"node_id": self._worker.node_id, "running": self._worker.held()}
+        fields["token"] = self._token
         self._told = self._registration.capability_by_type
         socket.send(NodeRegister(**fields))
         self._timer = asyncio.get_running_loop().call_later(REGISTER_ACK_S, socket.abort)
@@ -285,6 +325,12 @@ class Link:
     def _take_status(self, message: NodeStatusMessage) -> None:
         _logger.info("this node is now %s: %s", message.status, message.reason or "")
 
+    def _take_expiring(self, _: NodeTokenExpiring) -> None:
+        self._expiring.set()
+
+    def _take_refreshed(self, message: NodeTokenRefreshed) -> None:
+        _logger.debug("the newer token lasts for %s ms", message.expires_in_ms)
+
     def _close_socket(self) -> None:
         self._open = None
         if self._socket is not None:
@@ -296,6 +342,8 @@ class Link:
             if refusal.code in PERMANENT_ERRORS:
                 raise NodeRefused(refusal.code, refusal.message)
         elif socket is not None and socket.close_code in PERMANENT_CLOSES:
+            if socket.close_code == CloseCode.TOKEN_REVOKED and callable(self.token):
+                return  # it may give another one
             close = CloseCode(socket.close_code)
             raise NodeRefused(close.name, socket.close_reason or close.meaning)
 

@@ -124,7 +124,9 @@ class OldNode:
         return f"the connection was closed ({socket.close_code})"
 
     def _register(self, socket: NodeSocket) -> None:
-        additions = dict.fromkeys(("boot_id", "max_jobs", "sends_acks", "running", "token"))
+        additions = dict.fromkeys(
+            ("boot_id", "max_jobs", "sends_acks", "running", "token", "labels")
+        )
         socket.send(msgspec.structs.replace(self._description, node_id=self.node_id, **additions))
 
     def _receive(self, message: SchedulerToNode) -> None:

@@ -25,7 +25,8 @@ from uuid import uuid4
 import msgspec
 
 from lingua_scheduler import __version__
-from lingua_scheduler.errors import ConfigError, InvalidLanguage
+from lingua_scheduler.errors import ConfigError, InvalidLabel, InvalidLanguage
+from lingua_scheduler.labels import checked_labels
 from lingua_scheduler.languages import language
 from lingua_scheduler.messages.codec import JSON_PROTOCOL, MSGPACK_PROTOCOL
 from lingua_scheduler.messages.from_node import NodeRegister
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Coroutine, Sequence
 
+    from lingua_scheduler.dial import TokenSource
     from lingua_scheduler.node.job import Handler
 
 DEFAULT_URL: Final = "ws://127.0.0.1:5010/ws/node"
@@ -100,7 +102,10 @@ class Node:
     # Jobs at the same time; more are refused.
     max_jobs: int = 4
     accept_public_jobs: bool = True
-    token: str | None = field(default=None, repr=False)
+    # A node token, or what gives one each time it is needed, at once or when awaited.
+    token: TokenSource = field(default=None, repr=False)
+    # Words that operators name groups of nodes by, such as "eu" or "gpu-a".
+    labels: Sequence[str] = ()
     # JSON instead of MessagePack, to read along.
     json_wire: bool = False
     # Tell when a job has arrived and begun; without, only results are sent.
@@ -212,6 +217,7 @@ class Node:
             raise ConfigError("serve", "this node is being served already")
         offered = (JSON_PROTOCOL,) if self.json_wire else (MSGPACK_PROTOCOL, JSON_PROTOCOL)
         link = Link(self.url, offered, silence_s=self.silence_s, tls=self.tls)
+        link.token = self.token
         link.usage = Usage(is_measured=self.reports_usage, with_cpu=self.reports_cpu)
         worker = Worker(self._handler, link, max_jobs=self.max_jobs, acks=self.acks)
         link.attach(worker, self.registration, self.heartbeat_ms, self.watch)
@@ -262,8 +268,14 @@ class Node:
             boot_id=self.boot_id,
             max_jobs=self.max_jobs,
             sends_acks=self.acks,
-            token=self.token,
+            labels=self._labels(),
         )
+
+    def _labels(self) -> tuple[str, ...] | None:
+        try:
+            return checked_labels(self.labels) or None
+        except InvalidLabel as error:
+            raise ConfigError("labels", str(error)) from None
 
     def _kinds(self) -> tuple[str, ...]:
         kinds = (one if isinstance(one, str) else one.type for one in self.services)

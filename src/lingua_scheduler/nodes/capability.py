@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from lingua_scheduler.errors import InvalidNode
+from lingua_scheduler.labels import checked_labels
 from lingua_scheduler.languages import language
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Declared:
     tts_languages: tuple[str, ...] = ()
     # (source, target) of each installed translation model; a missing side is ''.
     model_pairs: tuple[tuple[str, str], ...] = ()
+    # The words that operators name it by.
+    labels: tuple[str, ...] = ()
     # Tenant of a node that does not accept public jobs; '' is private to paired sessions only.
     private_to: str | None = None
 
@@ -56,6 +59,7 @@ class Capability:
     targets: tuple[str, ...] | None = None
     speech: tuple[str, ...] | None = None
     owner: str = ""
+    labels: tuple[str, ...] = ()
     breadth: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -85,6 +89,7 @@ class Capability:
                 "services": {name: list(ids) for name, ids in sorted(self.services.items())},
                 "features": list(self.features),
                 "owner": self.owner,
+                "labels": list(self.labels),
             }
         )
 
@@ -109,6 +114,7 @@ def capability(declared: Declared) -> Capability:
         targets=targets,
         speech=_codes(declared.tts_languages),
         owner=owner,
+        labels=checked_labels(declared.labels),
     )
 
 
@@ -127,6 +133,7 @@ def read_descriptor(raw: bytes) -> tuple[Capability, frozenset[str]]:
         targets=names("tgt"),
         speech=names("tts"),
         owner=pool["owner"],
+        labels=names("labels") or (),
     )
     return can, frozenset(pool["services"])
 

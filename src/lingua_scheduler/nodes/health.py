@@ -84,3 +84,27 @@ class Usage:
 def over_threshold(usage: Usage, percent_max: float) -> bool:
     """Tell whether a node's machine is too busy for new work."""
     return max(usage.cpu, usage.memory, usage.gpu) > percent_max
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """One resource of a machine that is over its threshold, both in percent."""
+
+    resource: str
+    percent: float
+    percent_max: float
+
+
+def pressure_text(usage: Usage, percent_max: float) -> str:
+    """Return what is over the threshold as the store keeps it: `cpu 97.2 90, gpu 95.0 90`."""
+    return ", ".join(
+        f"{name} {percent:.1f} {percent_max:g}"
+        for name in ("cpu", "memory", "gpu")
+        if (percent := getattr(usage, name)) > percent_max
+    )
+
+
+def read_pressure(text: str) -> tuple[Excess, ...]:
+    """Read it back."""
+    parts = (part.split() for part in text.split(", ") if part)
+    return tuple(Excess(name, float(percent), float(most)) for name, percent, most in parts)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import hypot, sqrt
 from struct import Struct
 
-from lingua_scheduler.errors import InvalidInput
+from lingua_scheduler.errors import InvalidInput, InvalidMessage
 
 PCM16 = "pcm16"
 OPUS = "opus"
@@ -23,6 +23,8 @@ FULL_SCALE = 32_768
 # What an opus packet of speech is taken to be: 60 bytes for 20 ms, as the old protocol did.
 OPUS_PACKET_BYTES = 60
 OPUS_PACKET_MS = 20
+# The shortest pcm16 that is taken for an utterance: less is a slip of a client, and no sound.
+UTTERANCE_MS_MIN = 1
 # About so many samples of a piece are looked at: its level within a few percent, at small cost.
 SAMPLES_LOOKED_AT = 150
 
@@ -41,6 +43,20 @@ class AudioFormat:
             raise InvalidInput(
                 f"sample_rate must be {SAMPLE_RATE_MIN} to {SAMPLE_RATE_MAX} "
                 f"but is: {self.sample_rate}"
+            )
+
+    def check_utterance(self, byte_count: int) -> None:
+        """Refuse what cannot be an utterance; a single byte of opus may be a packet."""
+        if not byte_count:
+            raise InvalidMessage("audio is empty")
+        if self.name != PCM16:
+            return
+        if byte_count % SAMPLE_BYTES:
+            raise InvalidMessage("audio of pcm16 has two bytes per sample, got an odd number")
+        if byte_count < self.bytes_lasting(UTTERANCE_MS_MIN):
+            raise InvalidMessage(
+                f"audio is shorter than any speech: {byte_count // SAMPLE_BYTES} samples at "
+                f"{self.sample_rate} Hz, the least is {UTTERANCE_MS_MIN} ms"
             )
 
     def duration_ms(self, byte_count: int) -> int:

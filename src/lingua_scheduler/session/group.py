@@ -63,12 +63,17 @@ class GroupTracker:
         # The characters of the parts and of the line ends between them.
         self._chars = 0
 
-    def result(self, text_asr: str, text_translated: str, now_ms: float) -> tuple[str, int] | None:
-        """Return the group and part of a result, or None without recognised words."""
+    def result(
+        self, text_asr: str, text_translated: str, now_ms: float, wall_ms: float | None = None
+    ) -> tuple[str, int] | None:
+        """Return the group and part of a result, or None without recognised words.
+
+        `wall_ms` only names a group that begins; how long it goes on is by `now_ms`.
+        """
         if not text_asr or text_asr.isspace():
             return None
         if not self._goes_on(now_ms):
-            self._begin(now_ms)
+            self._begin(now_ms if wall_ms is None else wall_ms)
         part_index = self._next_part
         self._next_part += 1
         self._anchor_ms = now_ms
@@ -96,8 +101,8 @@ class GroupTracker:
             return True
         return now_ms - self._anchor_ms <= self._window_ms
 
-    def _begin(self, now_ms: float) -> None:
-        self._group_id = f"group_{self._session}_{int(now_ms)}"
+    def _begin(self, named_ms: float) -> None:
+        self._group_id = f"group_{self._session}_{int(named_ms)}"
         self._next_part = 0
         self._parts.clear()
         self._chars = 0

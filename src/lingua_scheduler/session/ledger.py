@@ -2,7 +2,8 @@
 
 One ledger per session. An utterance counts once, whatever the number of languages it goes into,
 and only when all of them ended; until then its time is open. All sums are whole milliseconds that
-add up exactly. It keeps the utterances that are open and nothing of those that ended.
+add up exactly. It keeps the utterances that are open and nothing of those that ended. The store
+keeps the same sums with the session (`includes/account.lua`), from which a later owner goes on.
 """
 
 from __future__ import annotations
@@ -44,15 +45,13 @@ class _Open:
 class CoverageLedger:
     """The account of one session's speech."""
 
-    __slots__ = ("_admitted_ms", "_admitted_us", "_earlier_ms", "_ms", "_open", "_reasons")
+    __slots__ = ("_admitted_ms", "_admitted_us", "_ms", "_open", "_reasons")
 
     def __init__(self) -> None:
         # Everything admitted, exactly; whole milliseconds are handed out of it, so that
         # fractions are carried over to the next utterance instead of being rounded away.
         self._admitted_us = 0
         self._admitted_ms = 0
-        # Speech before the session came here, which is not in any sum.
-        self._earlier_ms = 0
         # Ended time, by fate.
         self._ms: dict[Fate, int] = dict.fromkeys(RANK, 0)
         # By utterance index.
@@ -70,9 +69,22 @@ class CoverageLedger:
         """Return how many utterances have not ended yet."""
         return len(self._open)
 
-    def earlier(self, duration_ms: int) -> None:
-        """Note speech that was admitted, and is accounted for, by a former owner."""
-        self._earlier_ms = duration_ms
+    @property
+    def ended(self) -> dict[Fate, int]:
+        """Return the ended time by fate."""
+        return dict(self._ms)
+
+    def go_on(self, ended: dict[Fate, int]) -> None:
+        """Take up a former owner's account; `go_on_with` adds what is open in it."""
+        for fate, duration_ms in ended.items():
+            self._ms[fate] += self._take(duration_ms)
+
+    def go_on_with(
+        self, index: int, duration_ms: int, lanes: int, ended: tuple[str, ...], best: Fate
+    ) -> None:
+        """Take up an utterance of a former owner that ended in some languages, or in none."""
+        self.admit(index, duration_ms, lanes)
+        self._open[index].ended, self._open[index].best = ended, best
 
     def admit(self, index: int, duration_ms: float, lanes: int = 1) -> None:
         """Open the account of an utterance that goes into so many languages."""
@@ -118,7 +130,6 @@ class CoverageLedger:
             silent_ms=self._ms["silent"],
             failed_ms=self._ms["failed"],
             skipped_ms=self._ms["skipped"],
-            earlier_ms=self._earlier_ms,
         )
 
     def reasons(self) -> dict[tuple[Fate, str], int]:

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from lingua_scheduler.errors import InvalidInput
 from lingua_scheduler.languages import base_of, language
 from lingua_scheduler.messages.codes import ErrorCode
 from lingua_scheduler.messages.shared import Participant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 CODE = re.compile(r"[0-9]{6}")
 
@@ -41,6 +45,8 @@ class Member:
     home: str = ""
     # Whose own voice this member wants; who is not named here is wanted.
     raw_voice: dict[str, bool] = field(default_factory=dict)
+    # Its client's socket is gone; it may come back, and hears then what was said meanwhile.
+    is_away: bool = False
 
     def participant(self) -> Participant:
         """Return the member as the other members see it."""
@@ -51,6 +57,7 @@ class Member:
             preferred_lang=self.preferred_lang,
             raw_voice_preferences=dict(self.raw_voice) or None,
             joined_at=self.joined_at_ms,
+            is_away=self.is_away or None,
         )
 
 
@@ -87,6 +94,10 @@ class Room:
     def instances(self) -> set[str]:
         """Return where the members' clients are."""
         return {member.instance for member in self.members.values()}
+
+    def places_of(self, names: Iterable[str]) -> str:
+        """Return where members' outboxes are: `cell/session` of each, with spaces between."""
+        return " ".join(f"{self.members[name].home}/{name}" for name in names)
 
     def hears(self, listener: str, speaker: str) -> bool:
         """Tell whether the speaker's own voice may reach the listener: both here, not muted."""

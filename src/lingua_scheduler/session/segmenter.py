@@ -10,6 +10,7 @@ The caller numbers utterances, creates jobs, tells the client and calls `tick` a
                     └──► max_bytes ────────────────────────► slice, the turn goes on
 
 A slice ends where it is quietest, up to `slice_search_ms` before its end; the rest begins the next.
+A long chunk of pcm16 that would go beyond the limits is heard part by part, as if it had come so.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ NEVER_BYTES = 1 << 62
 QUIET_WINDOW_MS = 200
 # At most this part of a slice may be left to the next.
 SEARCHED_PART = 3
+# Chunks longer than this are heard in parts where they would go beyond the limits.
+LONG_MS = 1000
+PART_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class SegmentRules:
     hangover_manual_ms: int = 200
     short_merge_ms: int = 400
     # Only with a detector: unvoiced audio that ends an utterance, and that is kept before one.
-    silence_ms: int = 800
+    silence_ms: int = 400
     preroll_ms: int = 300
     # How far back a slice of pcm16 looks for a quiet place to end.
     slice_search_ms: int = 0
@@ -100,8 +104,9 @@ class SequenceGap(NamedTuple):
     missing_to: int
 
 
-# What is told of a chunk besides its audio: when it came, its number, the client's clock.
-Stamp = tuple[float, int | None, int | None]
+# What is told of a chunk besides its audio: when it came, its number, the client's clock, and up to
+# which number chunks are whole when speech is cut after it.
+Stamp = tuple[float, int | None, int | None, int | None]
 
 
 class Segmenter:
@@ -122,10 +127,12 @@ class Segmenter:
         "_last_seq",
         "_lead",
         "_limit_bytes",
+        "_long_bytes",
         "_max_duration_bytes",
         "_newest_seq",
         "_now_ms",
         "_overdue_bytes",
+        "_part_bytes",
         "_parts",
         "_pause_from_ms",
         "_pause_ms",
@@ -156,6 +163,11 @@ class Segmenter:
             rules.hangover_auto_ms
         )
         self._limit_bytes = min(self._max_duration_bytes, rules.max_bytes)
+        # What is opaque cannot be parted.
+        is_pcm16 = audio_format.name == PCM16
+        long_bytes = min(audio_format.bytes_lasting(LONG_MS), self._limit_bytes)
+        self._long_bytes = long_bytes if is_pcm16 else NEVER_BYTES
+        self._part_bytes = audio_format.bytes_lasting(PART_MS)
         self._short_bytes = audio_format.bytes_lasting(rules.short_merge_ms)
         self._silence_bytes = self._limit(rules.silence_ms)
         # The clock of the latest input.
@@ -260,7 +272,10 @@ class Segmenter:
         if data:
             if is_final and self._pending == "manual":
                 events += self._cut("manual")
-            if self._detector is None or self._joins_speech(data, client_ts_ms, seq):
+            size = len(data)
+            if size > self._long_bytes and self._size + size > self._limit_bytes:
+                events += self._hear_in_parts(data, client_ts_ms, seq)
+            elif self._detector is None or self._joins_speech(data, client_ts_ms, seq):
                 self._join(data, client_ts_ms, seq)
         elif self._size and seq is not None:
             self._last_seq = seq
@@ -268,6 +283,19 @@ class Segmenter:
             return events + self._finalize()
         if self._size >= self._limit_bytes or self._unvoiced_bytes >= self._silence_bytes:
             return events + self._cut_at_limit()
+        return events
+
+    def _hear_in_parts(
+        self, data: bytes, client_ts_ms: int | None, seq: int | None
+    ) -> tuple[Event, ...]:
+        """Collect a long chunk, cutting where the limits ask for it, but for its end."""
+        events, step = NOTHING, self._part_bytes
+        for at in range(0, len(data), step):
+            if self._size >= self._limit_bytes or self._unvoiced_bytes >= self._silence_bytes:
+                events += self._cut_at_limit()
+            part = Waiting(data[at : at + step], client_ts_ms, seq, at, at + step >= len(data))
+            if self._detector is None or self._joins_speech(*part):
+                self._join(*part)
         return events
 
     def tick(self, now_ms: float) -> tuple[Event, ...]:
@@ -338,12 +366,22 @@ class Segmenter:
 
     # Collecting.
 
-    def _join(self, data: bytes, client_ts_ms: int | None, seq: int | None) -> None:
-        now_ms = self._now_ms
+    def _join(
+        self,
+        data: bytes,
+        client_ts_ms: int | None,
+        seq: int | None,
+        _before_bytes: int = 0,
+        is_end: bool = True,
+    ) -> None:
+        now_ms, whole_seq = self._now_ms, seq
+        if not is_end:
+            # Of a chunk that is not all there yet, the client must keep everything.
+            whole_seq = seq - 1 if seq else None
         self._parts.append(data)
-        self._stamps.append((now_ms, seq, client_ts_ms))
+        self._stamps.append((now_ms, seq, client_ts_ms, whole_seq))
         self._size += len(data)
-        self._last_seq = seq
+        self._last_seq = whole_seq
         self._heard_at_ms = self._pause_from_ms = now_ms
         self._is_held = False
         if self._pending is None:
@@ -392,8 +430,8 @@ class Segmenter:
         """
         stamps, taken = self._stamps, self._taken_by(trigger)
         is_whole = taken == len(stamps)
-        _, first_seq, first_client_ts_ms = stamps[0]
-        heard_at_ms, last_seq, _ = stamps[taken - 1]
+        _, first_seq, first_client_ts_ms, _ = stamps[0]
+        heard_at_ms, _, _, last_seq = stamps[taken - 1]
         audio = b"".join(self._parts if is_whole else self._parts[:taken])
         start_bytes = self._settled_bytes
         self._settled_bytes += len(audio)
@@ -448,7 +486,14 @@ class Segmenter:
 
     # Listening (only with a detector).
 
-    def _joins_speech(self, data: bytes, client_ts_ms: int | None, seq: int | None) -> bool:
+    def _joins_speech(
+        self,
+        data: bytes,
+        client_ts_ms: int | None,
+        seq: int | None,
+        before_bytes: int = 0,
+        is_end: bool = True,
+    ) -> bool:
         """Tell whether a chunk is of a speech; else it waits as the possible beginning of one."""
         assert self._detector is not None
         if self._lead.size and self._now_ms - self._heard_at_ms > self._pause_ms:
@@ -463,7 +508,8 @@ class Segmenter:
             return True
         if not self._is_speaking:
             self._heard_at_ms = self._now_ms
-            self._let_pass(self._lead.add(Waiting(data, client_ts_ms, seq)))
+            waiting = Waiting(data, client_ts_ms, seq, before_bytes, is_end)
+            self._let_pass(self._lead.add(waiting))
         elif self._now_ms >= self._tts_until_ms:
             self._unvoiced_bytes += len(data)
         return self._is_speaking

@@ -97,17 +97,20 @@ class EnergyDetector:
 
 
 class Waiting(NamedTuple):
-    """An unvoiced chunk that may turn out to be the beginning of speech."""
+    """An unvoiced chunk, or a part of one, that may turn out to be the beginning of speech."""
 
     data: bytes
     client_ts_ms: int | None
     seq: int | None
+    # How many bytes of its chunk came before, and whether the chunk ends with it.
+    before_bytes: int = 0
+    is_end: bool = True
 
 
 class Preroll:
     """The latest unvoiced chunks, at most so many bytes: a word begins before it is loud."""
 
-    __slots__ = ("_chunks", "_keep_bytes", "dropped_bytes", "size")
+    __slots__ = ("_chunks", "_keep_bytes", "size")
 
     def __init__(self, keep_bytes: int) -> None:
         self._keep_bytes = keep_bytes
@@ -115,8 +118,6 @@ class Preroll:
         self._chunks: list[Waiting] = []
         # Their bytes.
         self.size = 0
-        # How much of the oldest one's beginning is gone.
-        self.dropped_bytes = 0
 
     def add(self, chunk: Waiting) -> int:
         """Take one more chunk and return how many of the oldest bytes had to go for it."""
@@ -133,14 +134,19 @@ class Preroll:
         """Return the number of the oldest chunk, if there is one and it has one."""
         return self._chunks[0].seq if self._chunks else None
 
+    @property
+    def dropped_bytes(self) -> int:
+        """Return how much of the oldest one's beginning is gone."""
+        return self._chunks[0].before_bytes if self._chunks else 0
+
     def take(self) -> list[Waiting]:
         """Give out all chunks."""
-        taken, self._chunks, self.size, self.dropped_bytes = self._chunks, [], 0, 0
+        taken, self._chunks, self.size = self._chunks, [], 0
         return taken
 
     def clear(self) -> int:
         """Forget all chunks and return how many bytes they had."""
-        dropped, self.size, self.dropped_bytes = self.size, 0, 0
+        dropped, self.size = self.size, 0
         self._chunks.clear()
         return dropped
 
@@ -148,9 +154,9 @@ class Preroll:
         while count:
             oldest = self._chunks[0]
             if len(oldest.data) > count:
-                self._chunks[0] = oldest._replace(data=oldest.data[count:])
-                self.dropped_bytes += count
+                self._chunks[0] = oldest._replace(
+                    data=oldest.data[count:], before_bytes=oldest.before_bytes + count
+                )
                 return
             count -= len(oldest.data)
-            self.dropped_bytes = 0
             del self._chunks[0]

@@ -83,8 +83,8 @@ class Pipeline:
         self._of = of
         self._can = can
         self._meters = meters
-        # How long a job may take: the scheduler waits no longer, and does not say for how long.
-        self._within_s = attempt_s - REPORT_S
+        # How long a scheduler waits that does not say it with the job.
+        self._attempt_s = attempt_s
         self._turns = Turns()
         self._recognitions = Recognitions()
         self._heads = Heads()
@@ -113,11 +113,15 @@ class Pipeline:
 
     async def _in_time(self, job: Job, timings: Timings) -> Result:
         """Do a job within the time that the scheduler waits for it."""
+        left_ms = job.remaining_ms
+        left_s = self._attempt_s if left_ms is None else left_ms / 1000
+        # Where little is left it is shared between the work and its report.
+        within_s = max(left_s - REPORT_S, left_s / 2)
         try:
-            async with asyncio.timeout(self._within_s):
+            async with asyncio.timeout(within_s):
                 return await self._do(job, timings)
         except TimeoutError as error:
-            waited = f"not done within {self._within_s:g} s"
+            waited = f"not done within {within_s:.3g} s"
             raise JobFailed("JOB_TIMEOUT", waited) from error
 
     async def _do(self, job: Job, timings: Timings) -> Result:

@@ -17,6 +17,7 @@ from typing import Final, cast
 import msgspec
 
 from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.extras import install_command
 from lingua_scheduler.speech.engine import METHODS, ROLES, Engine, ModelMissing, Role
 
 GROUP: Final = "lingua_scheduler.engines"
@@ -41,6 +42,12 @@ BUILT_IN: Final[Mapping[str, tuple[str, Role]]] = {
     "silero": (f"{HERE}.silero:make", "vad"),
     "langid": (f"{HERE}.langid:make", "lid"),
 }
+
+
+# Engines whose libraries are in an extra of their own; those of the others are in `speech`.
+EXTRAS: Final = frozenset(
+    {"moonshine", "faster-whisper", "ctranslate2", "pico", "piper", "langid"}
+)  # fmt: skip
 
 
 class Spec(msgspec.Struct, frozen=True, array_like=True):
@@ -103,13 +110,21 @@ def check(spec: Spec) -> None:
         raise ConfigError("engines", f"{spec.name!r} is claimed by {' and '.join(found)}")
 
 
+def _hint(name: str) -> str:
+    """Say how to get the libraries of an engine of ours."""
+    if name not in BUILT_IN:
+        return ""
+    return f"; run: {install_command(name if name in EXTRAS else 'speech')}"
+
+
 def make(spec: Spec) -> Engine:
     """Load an engine; raises `ModelMissing` if its library or model is not here."""
     check(spec)
     try:
         engine = _factory(spec.name)(spec.options)
     except ImportError as error:
-        raise ModelMissing(f"{spec.name} needs a library that is missing: {error}") from error
+        problem = f"{spec.name} needs a library that is missing: {error}{_hint(spec.name)}"
+        raise ModelMissing(problem) from error
     for method in (METHODS[spec.role], "about", "close"):
         if not callable(getattr(engine, method, None)):
             raise ConfigError("engines", f"{spec.name} has no {method}(), as {spec.role} must have")

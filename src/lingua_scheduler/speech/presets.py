@@ -15,7 +15,7 @@ Only what is to be loaded; loading it is `assembly.py`. Files look like this:
     workers = { asr = 2 }      # processes per stage (asr, nmt, tts); 1 where nothing is said
     memory_mb = 3000           # a worker that takes more is replaced; 0: no bound
     load_s = 120               # how long loading may take
-    attempt_s = 30             # jobs.attempt_ms of the scheduler, which it does not tell nodes
+    attempt_s = 30             # how long a scheduler waits that does not say it (`deadline_ms`)
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import msgspec
 from msgspec import Meta
 
 from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.extras import install_command
 from lingua_scheduler.speech import plugins
 from lingua_scheduler.speech.plugins import Spec
 
@@ -53,6 +54,8 @@ DEFAULT_ENGINES: Final = (
     ("tts=pico", "ttspico"),
     ("tts=espeak", ""),
 )
+# What the extra `speech` brings and the default node cannot do without.
+DEFAULT_LIBRARIES: Final = ("numpy", "onnxruntime", "espeakng_loader")
 WORKERS_MAX: Final = 64
 
 
@@ -111,6 +114,14 @@ def missing_models(plan: Plan, store: Store) -> tuple[str, ...]:
         return ()
     needed = store.catalogue.expand([plan.group])
     return tuple(model.name for model in needed if not store.has(model.name))
+
+
+def check_libraries(plan: Plan) -> None:
+    """Raise `ConfigError` if a preset's libraries are not here; says what to run."""
+    missing = [name for name in DEFAULT_LIBRARIES if plan.group and not find_spec(name)]
+    if missing:
+        lacking = f"the default ones need the extra `speech` (not here: {', '.join(missing)})"
+        raise ConfigError("engines", f"{lacking}; run: {install_command('speech')}")
 
 
 def _checked(plan: Plan) -> Plan:

@@ -21,9 +21,10 @@ COMMANDS: Final = (
     # Keys of any kind, and single values.
     *("del", "exists", "get", "getdel", "pexpire", "set", "time", "unlink"),
     # Hashes.
-    *("hdel", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hset", "hsetnx"),
+    *("hdel", "hexists", "hget", "hgetall", "hincrby", "hkeys", "hlen", "hmget", "hset"),
+    *("hsetnx",),
     # Lists.
-    *("llen", "lrange", "ltrim", "rpush"),
+    *("lindex", "llen", "lpop", "lrange", "lrem", "ltrim", "rpush"),
     # Sets, and sorted sets.
     *("sadd", "smembers", "srem"),
     *("zadd", "zcard", "zcount", "zrange", "zrangebylex", "zrangebyscore", "zrem"),

@@ -23,6 +23,7 @@ from typing import Self
 
 from lingua_scheduler.errors import EmbeddedServerError
 from lingua_scheduler.state.binary import find_server_binary
+from lingua_scheduler.state.owner import DirectoryInUse, owner_of, serves
 
 LOCK_NAME = "owner.lock"
 LOG_NAME = "server.log"
@@ -335,8 +336,8 @@ async def _lock(path: Path) -> int:
     while True:
         try:
             return _try_lock(path)
-        except EmbeddedServerError:
-            if time.monotonic() > deadline:
+        except DirectoryInUse as error:
+            if time.monotonic() > deadline or await serves(error.owner):
                 raise
         await asyncio.sleep(START_POLL_S)
 
@@ -346,8 +347,8 @@ def _try_lock(path: Path) -> int:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = path.read_text().strip()
-            raise EmbeddedServerError(f"{path.parent} is in use by process {owner}") from None
+            owner = owner_of(path.parent, path.read_text().strip())
+            raise DirectoryInUse(path.parent, owner) from None
         file.truncate(0)
         file.write(b"%d\n" % os.getpid())
         # The copy keeps the lock. Its number is out of the way of `_PIPE_LAUNCHER`, which uses 3.

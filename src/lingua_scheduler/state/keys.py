@@ -36,11 +36,18 @@ class Family:
 
 FAMILIES = (
     Family("absent", "none", "nothing, ever: it guards calls while a slot is moved", "nobody"),
+    Family(
+        "clock",
+        "string",
+        "the server's time when it was written, and what the cell's own is ahead",
+        "nobody",
+    ),
     Family("due", "zset", "timer -> ms when it rings; one set of timers per cell", "its timers"),
     Family(
         "session:<session>",
         "hash",
-        "epoch, owner, positions, order per language, turn affinity",
+        "epoch, owner, positions, order per language, turn affinity, the pool of each language, "
+        "what became of its speech",
         "session_close, then TTL resume_ms",
     ),
     Family(
@@ -50,10 +57,35 @@ FAMILIES = (
         "outbox_ack; session_close, then TTL resume_ms",
     ),
     Family(
+        "relay:<session>",
+        "list",
+        "outcomes of a speaker that listeners have not all got yet (includes/relay.lua)",
+        "relay_run, when everybody has it",
+    ),
+    Family(
+        "heard:<speaker>|<epoch>|<number>",
+        "hash",
+        "a result for listeners: with and without sound, and whose outboxes refer to it",
+        "outbox_ack of the last listener; TTL 2 * resume_ms",
+    ),
+    Family(
+        "said:<speaker>",
+        "list",
+        "size and id of a speaker's latest results for listeners, for their bound in bytes",
+        "TTL 2 * resume_ms",
+    ),
+    Family(
         "job:<job>",
         "hash",
-        "spec, body, state, attempt, holder, deadline, outcome",
+        "spec, body, state, attempt, holder, deadline, outcome; of a named request the answer; for "
+        "people: when each attempt began and ended, and why",
         "TTL binding_ms from its release; this record is also the request binding",
+    ),
+    Family(
+        "request:<job>",
+        "hash",
+        "the cell of a named request's job, of a tenant that is in several cells",
+        "its PX, which outlives the job and its binding_ms",
     ),
     Family(
         "audio:<session>|<index>",
@@ -110,6 +142,18 @@ FAMILIES = (
         "hash",
         "a room: tenant, times, version, and its members (includes/room.lua)",
         "its last member leaving; room_check when nobody spoke",
+    ),
+    Family(
+        "revoked",
+        "zset",
+        "kind|tenant|id or subject of a token -> ms until which it is refused (only in c0)",
+        "its time; the last one's PX",
+    ),
+    Family(
+        "revocations",
+        "string",
+        "which version of `revoked` this is: when and by whom it was changed (only in c0)",
+        "the PX of `revoked`",
     ),
     Family(
         "instances",

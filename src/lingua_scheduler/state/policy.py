@@ -7,7 +7,7 @@ instances of two neighbouring releases can share a store.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -35,19 +35,23 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     refuse_unserved_pairs: bool = False
     spread: bool = False
     spread_ms: int = 30_000
+    # How long what was said is kept for those who are away, and how much of one speaker's.
+    resume_ms: int = 120_000
+    kept_bytes_max: int = 16 << 20
+    sticky_pools: bool = True
+    # Placements tell what they looked at.
+    explains: bool = False
 
     @classmethod
     def of(cls, settings: Settings) -> Policy:
         """Take the numbers from the settings."""
-        jobs = settings.jobs
-        return cls(**{name: getattr(jobs, name) for name in cls.__struct_fields__})
+        return cls(**of_jobs(settings))
 
 
 class FleetPolicy(Policy, frozen=True, kw_only=True):
     """What the scripts about nodes, sessions and timers follow besides."""
 
     claim_ms: int = CLAIM_MS
-    resume_ms: int = 120_000
     good_beats: int = 1
     bad_beats: int = 3
     bad_beats_window: int = 5
@@ -63,8 +67,7 @@ class FleetPolicy(Policy, frozen=True, kw_only=True):
         """Take the numbers from the settings."""
         nodes, models = settings.nodes, settings.models
         return cls(
-            **{name: getattr(settings.jobs, name) for name in Policy.__struct_fields__},
-            resume_ms=settings.sessions.resume_ms,
+            **of_jobs(settings),
             good_beats=nodes.good_beats,
             bad_beats=nodes.bad_beats,
             bad_beats_window=nodes.bad_beats_window,
@@ -79,3 +82,15 @@ class FleetPolicy(Policy, frozen=True, kw_only=True):
     def for_jobs(self) -> Policy:
         """Return the part the hot path needs."""
         return Policy(**{name: getattr(self, name) for name in Policy.__struct_fields__})
+
+
+def of_jobs(settings: Settings) -> dict[str, Any]:
+    """Return the numbers of `Policy` from the settings."""
+    jobs = settings.jobs
+    elsewhere = {
+        "resume_ms": settings.sessions.resume_ms,
+        "kept_bytes_max": settings.rooms.kept_bytes_max,
+        "explains": settings.log.jobs == "all",
+    }
+    names = [name for name in Policy.__struct_fields__ if name not in elsewhere]
+    return elsewhere | {name: getattr(jobs, name) for name in names}

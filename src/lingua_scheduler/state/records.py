@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from lingua_scheduler.errors import InvalidDemand, InvalidNode
 from lingua_scheduler.state.reply import Reply  # noqa: TC001 read by NamedTuple at run time
 
-if TYPE_CHECKING:
-    from lingua_scheduler.state.keys import Cell
-
 UNSAFE_IN_REASON = re.compile(r"[^A-Za-z0-9_.:-]")
 # Lua writes whole numbers in full up to 1e14; no conversation comes near this.
 INDEX_MAX = 1 << 40
 LANE = re.compile(r"[A-Za-z0-9~_-]{1,64}")
+# Before the kind of an outcome that is for others than the speaker; before the id of one of which
+# nothing but the kind and the reason is to be kept.
+PASSED = "+"
+UNKEPT = "!"
+# The lane of the text as it was spoken, for listeners of the speaker's language.
+AS_SPOKEN = "~"
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,6 +46,25 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     top: int = 0
     heard: int = -1
     heard_ms: int = 0
+    # Who hears the outcome instead of the speaker, decided when the utterance was cut: of each
+    # `cell/session`, with spaces between. Who reads it as it was spoken, and what these never
+    # hear of.
+    audience: str = ""
+    readers: str = ""
+    readers_from: int = -1
+    # How much of the stream became jobs up to there: the rest was silence.
+    speech: int = 0
+    # The utterance's length and how many languages it goes into: its end is counted once.
+    ms: int = 0
+    lanes: int = 1
+    # Only of a request that its client named: what it sounds like, and, in the record of its first
+    # language, the others.
+    sound: str = ""
+    also: tuple[str, ...] = ()
+
+    def is_place_of(self, other: JobSpec) -> bool:
+        """Tell whether both are of the same utterance."""
+        return self.session == other.session and self.index == other.index
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < INDEX_MAX:
@@ -73,6 +95,8 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
 
     good: bool = True
     over: bool = False
+    # Which of its resources are over which threshold; see `nodes/health.py`.
+    pressure: str = ""
     acks: bool = False
     running: int = 0
     jobs: list[str] | None = None
@@ -90,6 +114,12 @@ class Placement(NamedTuple):
     ends_at_ms: int
     # The job's cell; `cell` is the node's.
     home: str = ""
+    # The node's pool; and why it was this node: `turn`, `preferred`, `pool` (of the narrowest that
+    # serve it), `fallback` (of broader ones), or nothing where a node was free for who waited.
+    pool: str = ""
+    how: str = ""
+    # What was looked at on the way, if the policy explains: `pool node score`.
+    looked: tuple[str, ...] = ()
 
 
 class Released(NamedTuple):
@@ -103,6 +133,44 @@ class Released(NamedTuple):
     attempt: int
     reason: str
     payload: bytes
+    # Others have heard it; the speaker is told only that.
+    is_passed: bool = False
+
+
+class Listener(NamedTuple):
+    """Where an outcome is in a listener's own outbox."""
+
+    session: str
+    owner: str
+    epoch: str
+    seq: int
+
+
+class Heard(NamedTuple):
+    """An outcome that is in the outboxes of listeners of one cell."""
+
+    # What it is kept under, for all of them; see `speaker_of`.
+    id: str
+    kind: str
+    # `index lane job attempt reason`
+    head: str
+    cell: str
+    listeners: tuple[Listener, ...]
+    # Whoever brought it may have it at hand.
+    payload: bytes = b""
+
+
+class Ahead(NamedTuple):
+    """An outcome that listeners in other cells have not got yet."""
+
+    id: str
+    kind: str
+    head: str
+    age_ms: int
+    payload: bytes
+    text: bytes
+    # `cell/session` of each.
+    listeners: tuple[str, ...]
 
 
 class Lease(NamedTuple):
@@ -143,6 +211,11 @@ class Effects(NamedTuple):
     released: tuple[Released, ...] = ()
     freed: tuple[ForeignSlot, ...] = ()
     placed: tuple[Placement, ...] = ()
+    # What listeners of the session's room got, and whether some are still to be reached.
+    heard: tuple[Heard, ...] = ()
+    is_relaying: bool = False
+    # The session's cell.
+    home: str = ""
 
 
 class Submitted(NamedTuple):
@@ -153,8 +226,10 @@ class Submitted(NamedTuple):
     # Why it waits or was refused: the code nobody could take it with, and the label.
     code: Reply | None = None
     label: str = ""
-    # `cell/node` of the turn's node when that is in another cell.
+    # `cell/node,...` of the turn's nodes, in the order they are asked.
     affinity: str = ""
+    # A node to stay away from while another can take it.
+    avoid: str = ""
     # What a duplicate finds: state, attempt, node, outcome and seq of the first.
     state: str = ""
     attempt: int = 0
@@ -162,6 +237,10 @@ class Submitted(NamedTuple):
     outcome: str = ""
     seq: int = 0
     effects: Effects = Effects()
+    # What was looked at in vain, if the policy explains.
+    looked: tuple[str, ...] = ()
+    # The spec of the job that is there already.
+    known: JobSpec | None = None
 
 
 class WaitingJob(NamedTuple):
@@ -172,8 +251,10 @@ class WaitingJob(NamedTuple):
     demand: str
     preferred: str = ""
     tried: str = ""
-    # `cell/node` of its turn's node.
+    # `cell/node,...` of its turn's nodes, in the order they are asked.
     affinity: str = ""
+    # A node to stay away from while another can take it.
+    avoid: str = ""
 
 
 class Settled(NamedTuple):
@@ -229,6 +310,7 @@ class NodeReply(NamedTuple):
     placed: tuple[Placement, ...] = ()
     # What a process that came back still has.
     held: tuple[Lease, ...] = ()
+    draining: bool = False
 
 
 class Cancelled(NamedTuple):
@@ -247,8 +329,58 @@ class Opening(NamedTuple):
     fence: int = 0
     # Positions start over: the store went back behind what was delivered.
     restart: bool = False
-    # token, about, heard, heard_ms, top
+    # token, about, heard, heard_ms, top, speech, passed
     fields: tuple[bytes | str | int, ...] = ()
+    # What became of its speech so far, as the owner knows it.
+    ended: str = ""
+
+
+class Speech(NamedTuple):
+    """What became of a session's speech as far as the store knows, in ms."""
+
+    delivered: int = 0
+    silent: int = 0
+    skipped: int = 0
+    failed: int = 0
+    # Utterances without a job, because who listened needed none, and those of them in the stream.
+    passed: int = 0
+    passed_in_stream: int = 0
+    # The stream that became jobs, and where the last of these ends.
+    in_stream: int = 0
+    heard_ms: int = 0
+    # Silence in the stream as its last owner said; -1: it follows from where the client stands.
+    silence: int = -1
+
+    def silence_at(self, position_ms: int) -> int:
+        """Return how much of the stream up to a position became no utterance."""
+        if self.silence >= 0:
+            return self.silence
+        return max(0, position_ms - self.in_stream - self.passed_in_stream)
+
+    @classmethod
+    def read(cls, raw: list[Any]) -> Speech:
+        """Read what `includes/speech.lua` returns."""
+        ended, passed, *stream = raw
+        return cls._make((*map(int, ended.split()), *map(int, passed.split()), *stream))
+
+
+class Closed(NamedTuple):
+    """The answer to the end of a session."""
+
+    settled: Settled
+    cancelled: tuple[Cancelled, ...] = ()
+    speech: Speech = Speech()
+
+
+class Unsettled(NamedTuple):
+    """An utterance that has not ended in all its languages."""
+
+    utterance: int
+    ms: int
+    lanes: int
+    # The best end so far, as its place among `delivered silent skipped failed` from 1.
+    best: int
+    ended: tuple[str, ...]
 
 
 class Claim(NamedTuple):
@@ -277,6 +409,51 @@ class Resumed(NamedTuple):
     # Indices of outcomes still to come, one for each language.
     open: tuple[int, ...] = ()
     turns: tuple[str, ...] = ()
+    speech: Speech = Speech()
+    unsettled: tuple[Unsettled, ...] = ()
+
+
+class Found(NamedTuple):
+    """The job of a request that its client named."""
+
+    reply: Reply
+    state: str = ""
+    # Empty while it lives.
+    outcome: str = ""
+    attempt: int = 0
+    seq: int = 0
+    reason: str = "-"
+    spec: JobSpec | None = None
+    answer: bytes = b""
+    job: str = ""
+    # Where the asking session has had the answer of another's job: index, seq (0: not yet).
+    told: tuple[int, ...] = ()
+
+    def place_in(self, session: str) -> tuple[int, int] | None:
+        """Return which index it has in a session, and the position of its outcome (0: none)."""
+        if self.told:
+            return self.told[0], self.told[1]
+        if self.spec is None or self.spec.session != session:
+            return None
+        return self.spec.index, self.seq if self.state == "RELEASED" else 0
+
+
+class Answer(NamedTuple):
+    """What is put where no job is: that it was refused, or what another job has answered."""
+
+    kind: str = "missing"
+    job: str = "-"
+    attempt: int = 0
+    reason: str = "refused"
+    payload: bytes = b""
+    # Of the utterance: its length and its languages; 0: it is in no account.
+    ms: int = 0
+    lanes: int = 1
+    # Who is told in place of the speaker, as `lane_fill` takes it.
+    others: bytes = b""
+
+
+REFUSED = Answer()
 
 
 class Fetched(NamedTuple):
@@ -287,6 +464,8 @@ class Fetched(NamedTuple):
     body: bytes = b""
     audio: bytes = b""
     owner: str = ""
+    # How much of the attempt's time is left.
+    left_ms: int = 0
 
 
 class OutboxPage(NamedTuple):
@@ -307,6 +486,7 @@ class PoolRow(NamedTuple):
     descriptor: bytes
     members: int
     free: int
+    offline: int = 0
 
 
 class NodeRow(NamedTuple):
@@ -324,13 +504,22 @@ class NodeRow(NamedTuple):
     instance: str
     leased: int
     score: float
-    beat_at_ms: int
+    beat_age_ms: int
     info: str
+    # An operator has stopped it, and only an operator lets work flow again.
+    held: bool = False
+    # What makes it busier than allowed.
+    pressure: str = ""
 
 
 def request_scope(tenant: str, session: str) -> str:
     """Return within what a request id is unique: the tenant, or the session if there is none."""
     return f"tenant {tenant}" if tenant else f"session {session}"
+
+
+def answered_by(job: str) -> str:
+    """Return how an outcome names a job that is not its own: one whose answer it repeats."""
+    return f"={job}"
 
 
 def job_id_of(scope: str, request_id: str) -> str:
@@ -352,30 +541,13 @@ def read_entry(seq: int, raw: bytes) -> Released:
     """Read an outbox entry."""
     head, _, payload = raw.partition(b"\n")
     kind, index, lane, job, attempt, reason = head.decode().split(" ")
-    return Released(seq, kind, int(index), lane, job, int(attempt), reason, payload)
-
-
-def read_released(raw: list[Any]) -> tuple[Released, ...]:
-    """Read the `seq, entry, ...` part of an answer."""
-    return tuple(read_entry(raw[i], raw[i + 1]) for i in range(0, len(raw), 2))
-
-
-def read_placement(raw: list[Any], home: Cell) -> Placement:
-    """Read one placement of a cell's answer: a cell places only its own jobs."""
-    job, attempt, node, cell, instance, moved, ends_at = raw
-    return Placement(
-        job.decode(), attempt, node.decode(), cell.decode(), instance.decode(), moved == 1, ends_at,
-        home.name,
+    is_passed = kind[0] == PASSED
+    return Released(
+        seq, kind[1:] if is_passed else kind, int(index), lane, job, int(attempt), reason, payload,
+        is_passed,
     )  # fmt: skip
 
 
-def read_placements(raw: list[Any], home: Cell) -> tuple[Placement, ...]:
-    """Read the placements of a cell's answer."""
-    return tuple(read_placement(item, home) for item in raw) if raw else ()
-
-
-def read_freed(raw: list[Any]) -> tuple[ForeignSlot, ...]:
-    """Read the slots of other cells that must be given back."""
-    if not raw:
-        return ()
-    return tuple(ForeignSlot(c.decode(), n.decode(), j.decode(), a) for c, n, j, a in raw)
+def speaker_of(heard_id: str) -> str:
+    """Return who said what is kept under an id."""
+    return heard_id.lstrip(UNKEPT).partition("|")[0]

@@ -64,6 +64,8 @@ class Reply(IntEnum):
         return MEANINGS[self]
 
 
+# Answers to a submit that mean that the store has the job.
+ADMITTED = frozenset({Reply.PLACED, Reply.QUEUED, Reply.SETTLED, Reply.HELD, Reply.DUPLICATE})
 RETRYABLE = frozenset(
     {
         Reply.INDEX_AHEAD,

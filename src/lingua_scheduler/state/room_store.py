@@ -1,7 +1,7 @@
 """One typed method per script about rooms; no logic.
 
-A room lives in the cell its code hashes to; who wants something of it names the code only. The two
-methods about a session (`note`, `put`) work in that session's home cell. Used by `live/hall.py`
+A room lives in the cell its code hashes to; who wants something of it names the code only. The
+methods about a session (`note`, `noted`) work in that session's home cell. Used by `live/hall.py`
 and what belongs to it; what an answer means for people is decided there.
 """
 
@@ -70,6 +70,8 @@ class StoredMember(NamedTuple):
     instance: str
     # Whose own voice it wants, as far as it said so.
     voices: dict[str, bool]
+    # Its client's socket is gone.
+    is_away: bool = False
 
 
 class StoredRoom(NamedTuple):
@@ -104,47 +106,23 @@ class SessionNote(NamedTuple):
     room: str | None = None
 
 
-class PutAnswer(NamedTuple):
-    """What became of an outcome for a listener."""
-
-    reply: Reply
-    epoch: str = ""
-    owner: str = ""
-    # Its position; 0 if the store does not know it any more.
-    seq: int = 0
-
-
-class Origin(NamedTuple):
-    """Where an outcome for a listener comes from; each of them reaches a listener once.
-
-    Of one speaker they come in order: a lower position than the latest one counts as known.
-    """
-
-    speaker: str
-    epoch: str
-    seq: int
-
-
 class RoomStore:
     """The scripts about rooms of one deployment, over one connection."""
 
-    def __init__(
-        self, connection: Connection, cells: Cells, policy: RoomPolicy, outbox_max: int = 1_000
-    ) -> None:
+    def __init__(self, connection: Connection, cells: Cells, policy: RoomPolicy) -> None:
         self._connection = connection
         self._cells = cells
         self._scripts = load_scripts()
         # Packed once: it travels with every call that needs it.
         self._policy = pack(policy)
         self.idle_ms = policy.idle_ms
-        self._outbox_max = outbox_max
         # 0 asks the server; only tests set it.
         self.now_ms = 0
 
     @classmethod
     def of(cls, connection: Connection, cells: Cells, settings: Settings) -> RoomStore:
         """Take the numbers from the settings."""
-        return cls(connection, cells, RoomPolicy.of(settings), settings.jobs.outbox_max)
+        return cls(connection, cells, RoomPolicy.of(settings))
 
     def cell_of(self, code: str) -> Cell:
         """Return the cell where a room lives."""
@@ -181,6 +159,10 @@ class RoomStore:
         """Note whether a member wants another's own voice."""
         return await self._change(code, session, "voice", int(wanted), speaker)
 
+    async def set_away(self, code: str, session: str, *, is_away: bool) -> RoomAnswer:
+        """Note whether a member's client is there."""
+        return await self._change(code, session, "away", int(is_away))
+
     async def spoke(self, code: str, session: str) -> RoomAnswer:
         """Keep a room: somebody spoke. Not a change that others must hear of."""
         return await self._change(code, session, "spoke", "")
@@ -196,6 +178,12 @@ class RoomStore:
     async def read(self, code: str) -> RoomAnswer:
         """Read a room."""
         return read_room_answer(code, await self._run("room_read", self.cell_of(code), code))
+
+    async def version(self, code: str) -> int:
+        """Return which version of a room is the latest, 0 if there is none."""
+        cell = self.cell_of(code)
+        key = cell.key("room", code)
+        return int(await self._connection.command(cell.slot, "HGET", key, "version") or 0)
 
     async def check(self, code: str) -> RoomAnswer:
         """A room's timer rang; `GONE` brings the room as it was when it ended."""
@@ -220,19 +208,6 @@ class RoomStore:
         if closed is not None:
             return SessionNote("closed")
         return SessionNote("open", room.decode() if room is not None else None)
-
-    async def put(
-        self, home: Cell, session: str, origin: Origin, entry: bytes, rooms: str = ""
-    ) -> PutAnswer:
-        """Put an outcome of a speaker into a listener's outbox, if that one is in these rooms."""
-        raw = await self._run(
-            "outbox_put", home, session, origin.speaker, origin.epoch, origin.seq,
-            self._outbox_max, entry, rooms,
-        )  # fmt: skip
-        reply = Reply(raw[0])
-        if reply not in (Reply.OK, Reply.ALREADY):
-            return PutAnswer(reply)
-        return PutAnswer(reply, raw[1].decode(), raw[2].decode(), raw[3])
 
 
 def read_room_answer(code: str, raw: list[Any]) -> RoomAnswer:
@@ -270,4 +245,5 @@ def read_member(session: str, fields: dict[str, str], voices: dict[str, bool]) -
     return StoredMember(
         session, int(place), int(joined_at), home, name if is_named == "1" else None,
         fields[f"l:{session}"], fields[f"i:{session}"], voices,
+        fields.get(f"a:{session}") == "1",
     )  # fmt: skip

@@ -1,7 +1,8 @@
 """One typed method per script; no logic.
 
 A method packs its arguments, runs one script on the cell's slot and reads the answer. `now_ms` is
-0 in production, so that the server's clock decides every lease; model tests pass time.
+0 in production, so that the server is asked; tests pass what it would say. Either way the cell's
+own time (`lua/includes/clock.lua`) decides.
 """
 
 from __future__ import annotations
@@ -11,10 +12,28 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from lingua_scheduler.state.answers import (
+    read_ahead,
+    read_effects,
+    read_heard,
+    read_leases,
+    read_moved,
+    read_node_row,
+    read_placements,
+    read_released,
+    read_settled,
+    read_submitted,
+    with_payload,
+)
+from lingua_scheduler.state.job_record import JobRecords
 from lingua_scheduler.state.records import (
+    REFUSED,
+    Answer,
     Cancelled,
+    Closed,
     Effects,
     Fetched,
+    Found,
     JobSpec,
     Lease,
     Moved,
@@ -26,27 +45,30 @@ from lingua_scheduler.state.records import (
     Reserved,
     Resumed,
     Settled,
+    Speech,
     Submitted,
+    Unsettled,
     WaitingJob,
-    read_freed,
-    read_placement,
-    read_placements,
-    read_released,
     reason_word,
 )
-from lingua_scheduler.state.reply import UNPLACEABLE, Reply
+from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.scripts import load_scripts
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.policy import FleetPolicy
-    from lingua_scheduler.state.records import Beat, Claim, ForeignSlot, NodeAbout
+    from lingua_scheduler.state.records import Ahead, Beat, Claim, ForeignSlot, NodeAbout
     from lingua_scheduler.state.script import Connection, Word
 
 pack = msgspec.msgpack.Encoder().encode
 NEW_SESSION = Opening()
+# Of one answer: translated speech is large.
+PAGE_BYTES = 1 << 20
+# Whoever said where a request's job is to be submits it at once; if it is not there by then, it
+# died in between.
+BIND_PATIENCE_MS = 5_000
 read_spec = msgspec.msgpack.Decoder(JobSpec).decode
 
 
@@ -61,8 +83,13 @@ class Store:
         self._fleet_policy = pack(policy)
         self._claim_ms = policy.claim_ms
         self._binding_ms = policy.binding_ms
-        # 0 asks the server; only model tests set it.
+        # How long a request's cell may be without its job, and how long it is remembered.
+        self._bind_patience_ms = BIND_PATIENCE_MS
+        longest_ms = policy.pending_ms + policy.attempts_max * policy.attempt_ms + policy.gap_ms
+        self._bind_ms = 2 * (longest_ms + policy.binding_ms)
+        # The server's time; 0 asks it, only tests set it.
         self.now_ms = 0
+        self.records = JobRecords(connection)
 
     async def warm(self) -> None:
         """Have all scripts compiled before the first utterance waits for each of them."""
@@ -79,10 +106,18 @@ class Store:
         self, cell: Cell, job: str, spec: JobSpec, body: bytes, *, audio: bytes = b"", park: int = 0
     ) -> Submitted:
         """Admit one job and place it, or say why not."""
-        raw = await self._run(
-            "job_submit", cell, self._jobs_policy, job, pack(spec), body, audio, park
-        )
-        return read_submitted(raw, cell)
+        (answer,) = await self.jobs_submit(cell, ((job, spec, body, park),), audio)
+        return answer
+
+    async def jobs_submit(
+        self, cell: Cell, jobs: Sequence[tuple[str, JobSpec, bytes, int]], audio: bytes = b""
+    ) -> list[Submitted]:
+        """Admit the jobs of one utterance in one step: id, spec, body and `park` of each."""
+        words: list[Word] = []
+        for job, spec, body, park in jobs:
+            words += (job, pack(spec), body, park)
+        raw = await self._run("job_submit", cell, self._jobs_policy, audio, *words)
+        return [read_submitted(answer, cell) for answer in raw]
 
     async def job_place(self, cell: Cell, job: str, *, park: int = 0) -> Submitted:
         """Place a job that waits: here, else in the queue (or left parked)."""
@@ -91,12 +126,15 @@ class Store:
         )
 
     async def job_commit(
-        self, cell: Cell, job: str, attempt: int, node_cell: str, slot: Reserved
+        self, cell: Cell, lease: Lease, node_cell: str, slot: Reserved, *, asked: str = ""
     ) -> Submitted:
-        """Give a job the holder that was reserved for it in another cell."""
+        """Give a job the holder that was reserved for it in another cell.
+
+        `asked`: `,cell/node,...,` that could not take it; `*` if its turn's nodes do not matter.
+        """
         raw = await self._run(
-            "job_commit", cell, self._jobs_policy, job, attempt,
-            node_cell, slot.node, slot.boot, int(slot.acks), slot.instance,
+            "job_commit", cell, self._jobs_policy, lease.job, lease.attempt,
+            node_cell, slot.node, slot.boot, int(slot.acks), slot.instance, asked,
         )  # fmt: skip
         return read_submitted(raw, cell)
 
@@ -107,7 +145,7 @@ class Store:
         raw = await self._run("job_fetch", cell, job, attempt, node, int(audio))
         if raw[0] != Reply.OK:
             return Fetched(Reply(raw[0]))
-        return Fetched(Reply.OK, read_spec(raw[1]), raw[2], raw[3], raw[4].decode())
+        return Fetched(Reply.OK, read_spec(raw[1]), raw[2], raw[3], raw[4].decode(), raw[5])
 
     async def job_mark(self, cell: Cell, job: str, attempt: int, node: str, state: str) -> Reply:
         """Record that a job was dispatched, accepted or is running."""
@@ -123,9 +161,13 @@ class Store:
         *,
         kind: str,
         reason: str = "-",
-        payload: bytes = b"",
+        payload: bytes | tuple[bytes, bytes] = b"",
     ) -> Settled:
-        """End a job with what its holder reports."""
+        """End a job with what its holder reports.
+
+        Where others than the speaker hear it, the payload comes with and without its sound.
+        """
+        payload, text = payload if isinstance(payload, tuple) else (payload, b"")
         raw = await self._run(
             "job_settle",
             cell,
@@ -137,8 +179,9 @@ class Store:
             reason_word(reason),
             payload,
             self._binding_ms,
+            text,
         )
-        return with_payload(read_settled(raw, cell), job, payload)
+        return with_payload(read_settled(raw, cell), job, payload, text)
 
     async def job_failover(
         self, cell: Cell, job: str, attempt: int, *, node: str = "", reason: str, park: int = 0
@@ -157,6 +200,32 @@ class Store:
         told = Cancelled(job, raw[7], raw[8].decode(), raw[9].decode())
         return Settled(Reply.SETTLED, read_effects(raw, cell)), told
 
+    # Requests that their clients named
+
+    async def request_find(self, cell: Cell, job: str, session: str) -> Found:
+        """Look for the job of a request, for its answer, and whether a session has had it."""
+        raw = await self._run("request_find", cell, job, session)
+        told = tuple(map(int, raw[1].split()))
+        if raw[0] != Reply.OK:
+            return Found(Reply(raw[0]), told=told)
+        _, _, state, outcome, attempt, seq, reason, spec, answer = raw
+        return Found(
+            Reply.OK, state.decode(), outcome.decode(), attempt, seq, reason.decode(),
+            read_spec(spec), answer, job, told,
+        )  # fmt: skip
+
+    async def request_bind(
+        self, cell: Cell, job: str, home: str = "", *, instead_of: str = ""
+    ) -> tuple[str, int]:
+        """Say where a request's job is to be, or only ask; returns where it is and since when.
+
+        `instead_of` is a cell that was asked and has no such job.
+        """
+        raw = await self._run(
+            "request_bind", cell, job, home, instead_of, self._bind_patience_ms, self._bind_ms
+        )
+        return (raw[1].decode(), raw[2]) if raw[0] == Reply.OK else ("", 0)
+
     # Order
 
     async def lane_fill(  # noqa: PLR0913 where, why and who
@@ -167,13 +236,16 @@ class Store:
         *,
         index: int = -1,
         unwanted_from: int = -1,
-        reason: str = "gap_timeout",
+        answer: Answer = REFUSED,
         fence: int = 0,
     ) -> Settled:
         """Put an explicit outcome at one index, or into every hole that is due."""
+        reason = answer.reason if index >= 0 else "gap_timeout"
         raw = await self._run(
-            "lane_fill", cell, self._jobs_policy, session, lane, index, unwanted_from, reason, fence
-        )
+            "lane_fill", cell, self._jobs_policy, session, lane, index, unwanted_from,
+            reason_word(reason), fence, answer.ms, answer.lanes, answer.kind, answer.job,
+            answer.attempt, answer.payload, answer.others,
+        )  # fmt: skip
         if raw[0] != Reply.SETTLED:
             return Settled(Reply(raw[0]))
         return Settled(Reply.SETTLED, read_effects([*raw, [], []], cell))
@@ -182,7 +254,7 @@ class Store:
         self, cell: Cell, session: str, *, epoch: str = "", after_seq: int = 0, limit: int = 256
     ) -> OutboxPage:
         """Read outcomes after a position."""
-        raw = await self._run("outbox_read", cell, session, epoch, after_seq, limit)
+        raw = await self._run("outbox_read", cell, session, epoch, after_seq, limit, PAGE_BYTES)
         if raw[0] != Reply.OK:
             epoch = raw[1].decode() if raw[0] == Reply.EPOCH_CHANGED else ""
             is_outside = raw[0] == Reply.TRIMMED
@@ -198,6 +270,32 @@ class Store:
         """Forget outcomes up to a position."""
         return Reply((await self._run("outbox_ack", cell, session, epoch, seq, fence))[0])
 
+    # Listeners
+
+    async def relay_run(
+        self, cell: Cell, session: str, done: Sequence[str] = ()
+    ) -> tuple[Effects, tuple[Ahead, ...]]:
+        """Go on with what a speaker's listeners have not got; returns what is for other cells."""
+        raw = await self._run("relay_run", cell, self._jobs_policy, session, *done)
+        return read_effects([*raw[:5], [], []], cell), read_ahead(raw[5])
+
+    async def outbox_put(
+        self, cell: Cell, item: Ahead, listeners: Sequence[str]
+    ) -> tuple[Effects, tuple[str, ...]]:
+        """Bring an outcome to listeners of this cell; returns those whose session is not there."""
+        raw = await self._run(
+            "outbox_put", cell, self._jobs_policy, item.id, item.kind, item.head, item.payload,
+            item.text, *listeners,
+        )  # fmt: skip
+        effects = Effects(heard=read_heard(raw[1][1], cell))
+        return effects, tuple(name.decode() for name in raw[2])
+
+    async def heard(self, cell: Cell, heard_id: str) -> bytes:
+        """Read what somebody said; without its sound if only the text is kept, b'' if nothing."""
+        key = cell.key("heard", heard_id)
+        payload, text = await self._connection.command(cell.slot, "HMGET", key, "p", "t")
+        return payload or text or b""
+
     # Sessions
 
     async def session_open(
@@ -211,10 +309,11 @@ class Store:
         opening: Opening = NEW_SESSION,
     ) -> tuple[Reply, str, int]:
         """Open a session, or open it again as its owner; returns its epoch and its fence."""
-        fence, restart, fields = opening
+        fence, restart, fields, ended = opening
         raw = await self._run(
-            "session_open", cell, session, owner, tenant, lease_ms, fence, int(restart), *fields
-        )
+            "session_open", cell, session, owner, tenant, lease_ms, fence, int(restart), ended,
+            *fields,
+        )  # fmt: skip
         return Reply(raw[0]), raw[1].decode(), raw[2] if len(raw) > 2 else 0
 
     async def session_resume(
@@ -227,13 +326,20 @@ class Store:
         )  # fmt: skip
         if raw[0] != Reply.RESUMED:
             return Resumed(Reply(raw[0]))
-        _, epoch, fence, previous, about, heard, heard_ms, top, seq, lanes, opened, turns = raw
+        _, epoch, fence, previous, about, heard, heard_ms, top, seq, lanes, opened, turns = raw[:12]
         return Resumed(
             Reply.RESUMED, epoch.decode(), fence, previous.decode(), about, heard, heard_ms, top,
             seq, tuple((lanes[i].decode(), lanes[i + 1]) for i in range(0, len(lanes), 2)),
             tuple(opened),
             tuple(turn.decode() for turn in turns),
+            Speech.read(raw[12]),
+            tuple(Unsettled._make((*row[:4], (*row[4].decode().split(),))) for row in raw[13]),
         )  # fmt: skip
+
+    async def session_speech(self, cell: Cell, session: str) -> Speech | None:
+        """Return what became of a session's speech, while the store knows of it."""
+        raw = await self._run("session_speech", cell, session)
+        return Speech.read(raw[1]) if raw[0] == Reply.OK else None
 
     async def session_note(
         self, cell: Cell, session: str, fence: int, fields: dict[str, Word]
@@ -250,16 +356,25 @@ class Store:
         return tuple(name.decode() for name in raw[1])
 
     async def session_close(
-        self, cell: Cell, session: str, reason: str, *, lapse_only: bool = False, fence: int = 0
-    ) -> tuple[Settled, tuple[Cancelled, ...]]:
+        self,
+        cell: Cell,
+        session: str,
+        reason: str,
+        *,
+        lapse_only: bool = False,
+        fence: int = 0,
+        fields: Mapping[str, Word] | None = None,
+    ) -> Closed:
         """Close a session; its live jobs end as cancelled."""
+        words = [word for pair in (fields or {}).items() for word in pair]
         raw = await self._run(
-            "session_close", cell, self._fleet_policy, session, reason, int(lapse_only), fence
-        )
+            "session_close", cell, self._fleet_policy, session, reason, int(lapse_only), fence,
+            *words,
+        )  # fmt: skip
         if raw[0] != Reply.SETTLED:
-            return Settled(Reply(raw[0])), ()
+            return Closed(Settled(Reply(raw[0])))
         told = tuple(Cancelled(j.decode(), a, c.decode(), n.decode()) for j, a, c, n in raw[7])
-        return Settled(Reply.SETTLED, read_effects(raw, cell)), told
+        return Closed(Settled(Reply.SETTLED, read_effects(raw, cell)), told, Speech.read(raw[8]))
 
     async def turn_end(self, cell: Cell, session: str, turn: str, *, fence: int = 0) -> Settled:
         """End a turn that has no closing piece."""
@@ -271,12 +386,19 @@ class Store:
     # Leases for jobs of other cells
 
     async def lease_reserve(
-        self, cell: Cell, lease: Lease, demand: str, *, only: str = "", tried: str = ""
+        self,
+        cell: Cell,
+        lease: Lease,
+        demand: str,
+        *,
+        only: str = "",
+        tried: str = "",
+        avoid: str = "",
     ) -> Reserved:
         """Hold a slot here for a job that lives elsewhere."""
         raw = await self._run(
             "lease_reserve", cell, self._jobs_policy, lease.job, lease.attempt, lease.home,
-            demand, only, tried,
+            demand, only, tried, avoid,
         )  # fmt: skip
         if raw[0] != Reply.RESERVED:
             return Reserved(Reply(raw[0]), label=raw[1].decode())
@@ -290,9 +412,9 @@ class Store:
             expires_at,
         )
 
-    async def lease_confirm(self, cell: Cell, node: str, lease: Lease, expires_at_ms: int) -> Reply:
+    async def lease_confirm(self, cell: Cell, node: str, lease: Lease, hold_ms: int) -> Reply:
         """Hold the reserved slot for the whole attempt."""
-        return Reply((await self._run("lease_confirm", cell, node, lease.member, expires_at_ms))[0])
+        return Reply((await self._run("lease_confirm", cell, node, lease.member, hold_ms))[0])
 
     async def lease_release(
         self, cell: Cell, node: str, lease: Lease, *, lapsed_only: bool = False
@@ -331,15 +453,23 @@ class Store:
         )
         if raw[0] != Reply.OK:
             return NodeReply(Reply(raw[0]))
-        _, status, pool, lost, unknown, placed = raw
+        _, status, pool, lost, unknown, placed, drains = raw
         return NodeReply(
             Reply.OK, status.decode(), pool.decode(), read_leases(lost),
             tuple(name.decode() for name in unknown), read_placements(placed, cell),
+            draining=drains == 1,
         )  # fmt: skip
 
-    async def node_drain(self, cell: Cell, node: str, *, drain: bool) -> tuple[NodeReply, int]:
-        """Stop or resume new work for a node; also returns how many leases it still has."""
-        raw = await self._run("node_drain", cell, self._fleet_policy, node, int(drain))
+    async def node_drain(
+        self, cell: Cell, node: str, *, drain: bool, operator: bool = False
+    ) -> tuple[NodeReply, int]:
+        """Stop or resume new work for a node; also returns how many leases it still has.
+
+        What an operator stopped only an operator lets flow again, whatever process the node is.
+        """
+        raw = await self._run(
+            "node_drain", cell, self._fleet_policy, node, int(drain), int(operator)
+        )
         if raw[0] != Reply.OK:
             return NodeReply(Reply(raw[0])), 0
         return NodeReply(Reply.OK, placed=read_placements(raw[2], cell)), raw[1]
@@ -384,6 +514,10 @@ class Store:
 
     # Cells
 
+    async def cell_time(self, cell: Cell) -> int:
+        """Return the cell's own time, in ms: the server's without its steps."""
+        return int((await self._run("cell_time", cell))[1])
+
     async def cell_due(self, cell: Cell, limit: int = 256) -> tuple[str, ...]:
         """Claim the timers that have rung."""
         raw = await self._run("cell_due", cell, limit, self._claim_ms)
@@ -406,8 +540,7 @@ class Store:
         """Return the cell's pools, how many jobs wait and how many nodes are known."""
         _, _, rows, waiting, nodes = await self._run("cell_pools", cell)
         pools = tuple(
-            PoolRow(rows[i].decode(), rows[i + 1], rows[i + 2], rows[i + 3])
-            for i in range(0, len(rows), 4)
+            PoolRow(rows[i].decode(), *rows[i + 1 : i + 5]) for i in range(0, len(rows), 5)
         )
         return pools, waiting, nodes
 
@@ -416,118 +549,4 @@ class Store:
     ) -> tuple[NodeRow, ...]:
         """Return one page of the cell's nodes, by id."""
         raw = await self._run("cell_nodes", cell, after, limit)
-        return tuple(read_node_row(row) for row in raw[2])
-
-
-def read_effects(raw: list[Any], cell: Cell) -> Effects:
-    """Read `_, epoch, owner, session, released, freed, placed` of an answer."""
-    return Effects(
-        raw[1].decode(), raw[2].decode(), raw[3].decode(),
-        read_released(raw[4]), read_freed(raw[5]), read_placements(raw[6], cell),
-    )  # fmt: skip
-
-
-def read_submitted(raw: list[Any], cell: Cell) -> Submitted:
-    """Read the answer of job_submit, job_place and job_commit."""
-    reply = Reply(raw[0])
-    if reply is Reply.PLACED:
-        return Submitted(reply, read_placement(raw[1], cell))
-    if reply in (Reply.QUEUED, Reply.PARKED):
-        affinity = raw[3].decode() if len(raw) > 3 else ""
-        return Submitted(reply, code=Reply(raw[1]), label=raw[2].decode(), affinity=affinity)
-    if reply is Reply.DUPLICATE:
-        _, state, attempt, node, outcome, seq = raw
-        return Submitted(
-            reply, state=state.decode(), attempt=attempt, node=node.decode(),
-            outcome=outcome.decode(), seq=seq,
-        )  # fmt: skip
-    if reply is Reply.SETTLED:
-        return Submitted(reply, effects=read_effects([*raw, [], []], cell))
-    if reply is Reply.HELD:
-        return Submitted(reply, attempt=raw[1], node=raw[2].decode(), affinity=raw[3].decode())
-    label = raw[1].decode() if len(raw) > 1 and isinstance(raw[1], bytes) else ""
-    return Submitted(reply, code=reply if reply in UNPLACEABLE else None, label=label)
-
-
-def read_settled(raw: list[Any], cell: Cell) -> Settled:
-    """Read the answer of job_settle."""
-    reply = Reply(raw[0])
-    if reply is Reply.SETTLED:
-        return Settled(reply, read_effects(raw, cell))
-    if reply is Reply.ALREADY:
-        return Settled(reply, outcome=raw[1].decode(), seq=raw[2])
-    if reply is Reply.STALE_ATTEMPT:
-        return Settled(reply, current_attempt=raw[1])
-    if reply is Reply.NODE_MISMATCH:
-        return Settled(reply, holder=raw[1].decode())
-    return Settled(reply, outcome=raw[1].decode() if len(raw) > 1 else "")
-
-
-def with_payload(settled: Settled, job: str, payload: bytes) -> Settled:
-    """Put back what job_settle does not return of a job's own outcome: the caller gave it."""
-    if not payload:
-        return settled
-    effects = settled.effects
-    released = tuple(
-        outcome._replace(payload=payload) if outcome.job == job else outcome
-        for outcome in effects.released
-    )
-    return settled._replace(effects=effects._replace(released=released))
-
-
-def read_moved(job: str, raw: list[Any], cell: Cell) -> Moved:
-    """Read the answer of job_failover."""
-    reply = Reply(raw[0])
-    if reply is Reply.PLACED:
-        _, placement, freed, placed, reason, left = raw
-        effects = Effects(freed=read_freed(freed), placed=read_placements(placed, cell))
-        return Moved(
-            reply,
-            read_placement(placement, cell),
-            None,
-            "",
-            effects,
-            reason.decode(),
-            left.decode(),
-        )
-    if reply in (Reply.QUEUED, Reply.PARKED):
-        _, code, label, freed, placed, reason, left, attempt, *need = raw
-        effects = Effects(freed=read_freed(freed), placed=read_placements(placed, cell))
-        waiting = WaitingJob(job, attempt, *(text.decode() for text in need))
-        return Moved(
-            reply, None, Reply(code), label.decode(), effects, reason.decode(), left.decode(),
-            waiting=waiting,
-        )  # fmt: skip
-    if reply is Reply.SETTLED:
-        return Moved(
-            reply,
-            effects=read_effects(raw, cell),
-            reason=raw[7].decode(),
-            left_node=raw[8].decode(),
-            attempt=raw[9],
-        )
-    if reply is Reply.DEFERRED:
-        _, node_cell, node, ends_at, attempt = raw
-        return Moved(
-            reply,
-            cell=node_cell.decode(),
-            left_node=node.decode(),
-            ends_at_ms=ends_at,
-            attempt=attempt,
-        )
-    return Moved(reply)
-
-
-def read_leases(raw: list[bytes]) -> tuple[Lease, ...]:
-    """Read members of a node's lease set."""
-    return tuple(Lease.read(item) for item in raw)
-
-
-def read_node_row(raw: list[Any]) -> NodeRow:
-    """Read one node of a page."""
-    text = [item.decode() if isinstance(item, bytes) else item for item in raw]
-    return NodeRow(
-        text[0], text[1], text[2] == "1", text[3] == "1", int(text[4] or 0), int(text[5] or 0),
-        text[6], text[7], text[8] == "1", text[9], int(text[10]), float(text[11] or 0),
-        int(text[12] or 0), text[13],
-    )  # fmt: skip
+        return tuple(read_node_row(row, raw[1]) for row in raw[2])

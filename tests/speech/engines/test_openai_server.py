@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.extras import install_command
 from lingua_scheduler.speech import plugins
 from lingua_scheduler.speech.engine import (
     Engine,
@@ -481,4 +482,4 @@ except ModelMissing as missing:
     *without, voice = ran.stdout.splitlines()
     assert without == ["openai-asr", "openai-mt"]
     assert "numpy" in voice
-    assert "pip install 'lingua-scheduler[speech]'" in voice
+    assert install_command("speech") in voice

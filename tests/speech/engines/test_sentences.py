@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.extras import install_command
 from lingua_scheduler.speech.engine import ModelMissing
 from lingua_scheduler.speech.engines import options as reading
 from lingua_scheduler.speech.engines.sentences import is_speakable, plain, split
@@ -88,7 +91,7 @@ def test_a_number_out_of_its_bounds_is_refused(value):
 
 
 def test_a_library_that_is_not_there_is_told_with_the_way_to_get_it():
-    with pytest.raises(ModelMissing, match=r"pip install 'lingua-scheduler\[piper\]'"):
+    with pytest.raises(ModelMissing, match=re.escape(install_command("piper"))):
         reading.library("no_such_library_at_all", extra="piper")
 
 

@@ -18,9 +18,11 @@ import aiohttp
 import msgspec
 
 from lingua_scheduler.bench.chaos import speech
+from lingua_scheduler.bench.chaos.deliveries import Deliveries, hearing_deliveries
+from lingua_scheduler.bench.chaos.history import RESULT
 from lingua_scheduler.bench.chaos.process import HarnessFailed, Process, free_port, until
 from lingua_scheduler.bench.chaos.proxy import Proxy, open_proxy
-from lingua_scheduler.bench.chaos.speech import SpeechPlan
+from lingua_scheduler.bench.chaos.speech import RoomPlan, SpeechPlan
 from lingua_scheduler.bench.chaos.store import Cluster, Store, running_cluster, running_store
 from lingua_scheduler.bench.chaos.worker import NodePlan
 from lingua_scheduler.messages.codec import JSON_PROTOCOL
@@ -49,12 +51,25 @@ SETTINGS: Final = {
 STALE: Final = "scheduler_results_stale_total"
 ADOPTED: Final = "scheduler_letters_adopted_total"
 INTERNAL: Final = "scheduler_internal_errors_total"
+UTTERANCES: Final = "scheduler_utterances_total"
+# How a scheduler calls the end of a job, and how a client is told of it.
+ENDS: Final = {
+    "completed": RESULT, "completed_no_text": "silence_detected", "failed": "failed",
+    "expired": "expired", "cancelled": "cancelled", "missing": "gap_timeout",
+}  # fmt: skip
+
+
+def ended(kind: str) -> str:
+    """Return the name of a metric: jobs that ended like this."""
+    return f'scheduler_jobs_total{{outcome="{kind}"}}'
 
 
 class Instance:
     """One scheduler: a port that stays, and one process after another."""
 
-    def __init__(self, number: int, place: Path, settings: dict[str, str]) -> None:
+    def __init__(
+        self, number: int, place: Path, settings: dict[str, str], planted: str = ""
+    ) -> None:
         self.name = f"instance-{number}"
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -65,10 +80,12 @@ class Instance:
         self._counted: Counter[str] = Counter()
         # Of the running process, as last read.
         self._counts: Counter[str] = Counter()
-        command = [sys.executable, "-m", "lingua_scheduler", "serve", "--port", str(self.port)]
-        self._process = Process(
-            [*command, "--log-level", "warning"], place / f"{self.name}.log", settings
+        module = (
+            ["lingua_scheduler.bench.chaos.planted", planted] if planted else ["lingua_scheduler"]
         )
+        serve = ["serve", "--port", str(self.port), "--log-level", "warning"]
+        command = [sys.executable, "-m", *module, *serve]
+        self._process = Process(command, place / f"{self.name}.log", settings)
 
     @property
     def pid(self) -> int:
@@ -128,7 +145,8 @@ class Instance:
         """Read what it counts; without an answer what was read before stands."""
         with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
             async with _http() as http, http.get(f"{self.url}/metrics") as answer:
-                self._counts = summed(await answer.text())
+                page = await answer.text()
+                self._counts = summed(page) + labelled(page)
 
     @property
     def counts(self) -> Counter[str]:
@@ -179,6 +197,16 @@ def summed(page: str) -> Counter[str]:
     return found
 
 
+def labelled(page: str) -> Counter[str]:
+    """Return every metric of a page that has labels, with them."""
+    found: Counter[str] = Counter()
+    for line in page.splitlines():
+        if "{" in line and not line.startswith("#"):
+            name, _, value = line.rpartition(" ")
+            found[name] += int(float(value))
+    return found
+
+
 class Nodes:
     """The nodes, by name; each is one process after another."""
 
@@ -205,11 +233,12 @@ class Nodes:
 
 
 class Speakers:
-    """The process of the clients, which is talked to in lines."""
+    """The process of the clients, which is talked to in lines: speakers, or people in rooms."""
 
-    def __init__(self, plan: SpeechPlan, log: Path) -> None:
+    def __init__(self, plan: SpeechPlan | RoomPlan, log: Path) -> None:
         described = msgspec.json.encode(plan).decode()
-        module = "lingua_scheduler.bench.chaos.speaker"
+        role = "people" if isinstance(plan, RoomPlan) else "speaker"
+        module = f"lingua_scheduler.bench.chaos.{role}"
         self._process = Process([sys.executable, "-m", module, described], log)
         # As last told: utterances sent, moves made.
         self.sent = self.moved = 0
@@ -269,6 +298,8 @@ class Cast:
         self.nodes: Nodes
         # Hop -> the proxies on it, in the order of the instances; the store has one.
         self.proxies: dict[Hop, list[Proxy]] = {}
+        # Where nodes tell of results for rooms, if there are any.
+        self.deliveries: Deliveries | None = None
 
     @property
     def cluster(self) -> Cluster:
@@ -309,7 +340,7 @@ async def _open_proxies(cast: Cast, stack: AsyncExitStack) -> None:
     else:
         settings |= cast.store.settings()
     for number in range(cast.scenario.instances):
-        instance = Instance(number, cast.place, settings)
+        instance = Instance(number, cast.place, settings, cast.scenario.planted)
         cast.instances.append(instance)
         for hop in ("client", "node"):
             if hop in hops:
@@ -327,7 +358,11 @@ async def _open_instances(cast: Cast, stack: AsyncExitStack) -> None:
 async def _open_nodes(cast: Cast, stack: AsyncExitStack) -> None:
     scenario = cast.scenario
     hosts = cast.instances[:1] if scenario.nodes_on_first else cast.instances
+    if scenario.rooms:
+        hearing = hearing_deliveries(cast.place, cast.instances)
+        cast.deliveries = stack.enter_context(hearing)
     plan = NodePlan(
+        deliveries=cast.deliveries.name if cast.deliveries is not None else "",
         urls=tuple(instance.node_url() for instance in hosts),
         place=str(cast.place),
         max_jobs=scenario.max_jobs,
@@ -358,3 +393,19 @@ def speakers_of(cast: Cast, hosts: Sequence[int] | None = None, first: int = 0) 
         seed=scenario.seed,
     )
     return Speakers(plan, cast.place / f"speakers-{first}.log")
+
+
+def people_of(cast: Cast) -> Speakers:
+    """Return the people of a scenario who are in rooms."""
+    scenario = cast.scenario
+    plan = RoomPlan(
+        urls=tuple(instance.client_url() for instance in cast.instances),
+        place=str(cast.place),
+        rooms=scenario.rooms,
+        size=scenario.room_size,
+        pause_s=scenario.room_pause_s,
+        acts=scenario.room_acts,
+        silence_s=scenario.room_silence_s,
+        seed=scenario.seed,
+    )
+    return Speakers(plan, cast.place / "people.log")

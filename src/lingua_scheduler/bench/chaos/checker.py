@@ -11,13 +11,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from lingua_scheduler.bench.chaos import speech
+from lingua_scheduler.bench.chaos.findings import Findings
 from lingua_scheduler.bench.chaos.history import (
     CLIENTS,
     FAULTS,
     NODES,
+    PEOPLE,
     RESULT,
     Again,
     Began,
@@ -29,10 +31,12 @@ from lingua_scheduler.bench.chaos.history import (
     Probe,
     Sent,
     Started,
+    Struck,
     Told,
     Up,
     read_all,
 )
+from lingua_scheduler.bench.chaos.room_checker import RoomCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,26 +45,6 @@ if TYPE_CHECKING:
     from lingua_scheduler.bench.chaos.history import AnyLine
 
     Key = tuple[int, int]
-
-# What a run may have to go through; a run that did not proves nothing about it.
-Danger = Literal["hit", "resume", "stale", "adoption", "move", "epoch", "failover"]
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What a run is held to."""
-
-    # The setting's, and as many as may be refused before they are begun.
-    attempts_max: int = 3 + 4
-    # The store may lose what it had acknowledged: attempts may then be counted anew.
-    store_forgets: bool = False
-    # Outcomes without a translation are answers, but nobody wants a service that only has those.
-    missing_percent_max: float = 5.0
-    affected_max_s: float = 8.0
-    resume_max_ms: float = 250.0
-    refusal_max_ms: float = 500.0
-    leases_max_s: float = 10.0
-    needs: frozenset[Danger] = frozenset({"hit"})
 
 
 @dataclass(slots=True)
@@ -85,115 +69,12 @@ class Utterance:
         return self.began_at <= at and (not self.is_answered or at < self.heard_at)
 
 
-@dataclass(slots=True)
-class Findings:
-    """What a run has shown."""
-
-    utterances: int = 0
-    outcomes: int = 0
-    lost: int = 0
-    duplicates: int = 0
-    inversions: int = 0
-    # Positions of outcomes that were left out or repeated.
-    gaps: int = 0
-    # Results of other audio, another language or nobody's utterance.
-    wrong: int = 0
-    # Begun and never known to be finished; neither good nor bad.
-    unknown: int = 0
-    missing: Counter[str] = field(default_factory=Counter)
-    told: Counter[str] = field(default_factory=Counter)
-    faults: Counter[str] = field(default_factory=Counter)
-    # Faults that met utterances under way, and these utterances.
-    hits: int = 0
-    affected: int = 0
-    affected_p50_s: float = 0.0
-    affected_p99_s: float = 0.0
-    resumes: int = 0
-    moves: int = 0
-    resume_p50_ms: float = 0.0
-    resume_p99_ms: float = 0.0
-    unresumed: int = 0
-    epochs: int = 0
-    attempts: int = 0
-    attempts_most: int = 0
-    started_twice: int = 0
-    stale_accepted: int = 0
-    over_capacity: int = 0
-    refused_by_nodes: int = 0
-    # Instances that lost their store: how many were looked at, were not alive, did not refuse new
-    # sessions, and how long the refusals took at most.
-    outages: int = 0
-    dead_in_outage: int = 0
-    unrefused: int = 0
-    refusal_most_ms: float = 0.0
-    # Speakers that ended otherwise than they should, and why.
-    broken: Counter[str] = field(default_factory=Counter)
-    # Measured at the schedulers and the store.
-    stale_rejected: int = 0
-    adopted: int = 0
-    internal_errors: int = 0
-    leases_left: int = 0
-    leases_free_s: float = 0.0
-    # What went wrong with the run itself.
-    mishaps: list[str] = field(default_factory=list)
-    wall_s: float = 0.0
-
-    @property
-    def kills(self) -> int:
-        """Return how many processes were killed."""
-        return sum(count for kind, count in self.faults.items() if "kill" in kind)
-
-    @property
-    def missing_percent(self) -> float:
-        """Return how much of all had no translation."""
-        return 100 * self.missing.total() / max(1, self.outcomes)
-
-    def violations(self, rules: Rules) -> list[str]:
-        """Return what no run may show."""
-        never = ["lost", "duplicates", "inversions", "gaps", "wrong", "over_capacity"]
-        never += ["leases_left", "internal_errors", "unresumed", "dead_in_outage", "unrefused"]
-        never += [] if rules.store_forgets else ["started_twice", "stale_accepted"]
-        found = [f"{name}: {getattr(self, name)}" for name in never if getattr(self, name)]
-        found += [f"a speaker broke: {why} ({count})" for why, count in self.broken.items()]
-        found += self.mishaps
-        for text, is_so in {
-            f"missing_percent: {self.missing_percent:.1f}": (
-                self.missing_percent > rules.missing_percent_max
-            ),
-            f"attempts_most: {self.attempts_most}": self.attempts_most > rules.attempts_max,
-            f"affected_p99_s: {self.affected_p99_s:.2f}": (
-                self.affected_p99_s > rules.affected_max_s
-            ),
-            f"resume_p99_ms: {self.resume_p99_ms:.0f}": self.resume_p99_ms > rules.resume_max_ms,
-            f"refusal_most_ms: {self.refusal_most_ms:.0f}": (
-                self.refusal_most_ms > rules.refusal_max_ms
-            ),
-            f"leases_free_s: {self.leases_free_s:.1f}": self.leases_free_s > rules.leases_max_s,
-        }.items():
-            found += [text] if is_so else []
-        return found
-
-    def voids(self, rules: Rules) -> list[str]:
-        """Return which dangerous paths were not taken."""
-        failovers = sum(count for kind, count in self.faults.items() if "master" in kind)
-        been: dict[Danger, tuple[int, str]] = {
-            "hit": (self.hits, "no fault met an utterance under way"),
-            "resume": (self.resumes, "no session was resumed"),
-            "stale": (self.stale_rejected, "no stale result was rejected"),
-            "adoption": (self.adopted, "no inbox entry was adopted"),
-            "move": (self.moves, "no session was moved"),
-            "epoch": (self.epochs, "no session got a new epoch"),
-            "failover": (failovers, "no master failed over"),
-        }
-        empty = [] if self.utterances else ["nothing was said"]
-        return empty + [been[need][1] for need in sorted(rules.needs) if not been[need][0]]
-
-
 def check(place: Path) -> Findings:
     """Compare the histories in a directory."""
     findings = Findings()
     utterances: dict[Key, Utterance] = {}
-    attempts = _check_nodes(read_all(place, NODES).values(), findings)
+    nodes = read_all(place, NODES).values()
+    attempts = _check_nodes(nodes, findings)
     for lines in read_all(place, CLIENTS).values():
         utterances |= _ClientCheck(lines, attempts, findings).run()
     done = [line for lines in read_all(place, FAULTS).values() for line in lines]
@@ -201,8 +82,25 @@ def check(place: Path) -> Findings:
     faults = [line for line in done if isinstance(line, Fault)]
     findings.faults = Counter(fault.kind for fault in faults)
     _count_utterances(utterances.values(), findings)
+    struck = [line for line in done if isinstance(line, Struck)]
+    for people in read_all(place, PEOPLE).values():
+        rooms = RoomCheck(people, (line for lines in nodes for line in lines), findings)
+        rooms.run(struck)
+        utterances |= _as_utterances(rooms)
     _measure_affected(list(utterances.values()), faults, findings)
     return findings
+
+
+def _as_utterances(rooms: RoomCheck) -> dict[Key, Utterance]:
+    """Return what was said in rooms as it is measured: every listener who must hear is a target."""
+    found: dict[Key, Utterance] = {}
+    for key, spoken in rooms.spoken.items():
+        heard = {one: min(times.values()) for one, times in spoken.heard.items() if times}
+        targets = tuple(str(one) for one in spoken.must)
+        last = max((at for one, at in heard.items() if one in spoken.must), default=0.0)
+        counted = Counter(str(one) for one in heard)
+        found[key] = Utterance(targets, spoken.since, spoken.since, 0, counted, last)
+    return found
 
 
 def _check_nodes(

@@ -138,15 +138,121 @@ class Probe(Line, frozen=True):
     took_s: float
 
 
+# What people in rooms see. Each has a number of its own, and one session at a time.
+
+
+class Arrived(Line, frozen=True):
+    """A person has a session; `kind` is `sdk`, or `old` for a client of the older protocol."""
+
+    person: int
+    session: str
+    kind: str
+    # The language spoken, and those wanted while nobody else is there.
+    source: str
+    targets: tuple[str, ...]
+
+
+class Resumed(Line, frozen=True):
+    """A person's session goes on, on another connection.
+
+    The server has what was said up to an utterance, this one not included.
+    """
+
+    person: int
+    wanted: int
+
+
+class Asked(Line, frozen=True):
+    """A person is about to ask for a change: `create`, `join`, `leave` or `language`."""
+
+    person: int
+    what: str
+    room: str
+    # The language to hear from now on; empty for none.
+    lang: str
+
+
+class Roster(Line, frozen=True):
+    """A person was told who is in a room: sessions, the languages they want, since when."""
+
+    person: int
+    room: str
+    members: tuple[tuple[str, str, int], ...]
+
+
+class Cut(Line, frozen=True):
+    """A person is about to end an utterance; `by` says what ends it, `final` or `change`."""
+
+    person: int
+    number: int
+    chunks: int
+    # The how-manieth of its session it is.
+    place: int
+    by: str
+
+
+class Accepted(Line, frozen=True):
+    """A person was told that an utterance is in the store; `number` by the chunks it names."""
+
+    person: int
+    session: str
+    index: int
+    number: int
+
+
+class Received(Line, frozen=True):
+    """A person got an outcome, its own or another's; `session` is the speaker's."""
+
+    person: int
+    session: str
+    index: int
+    lane: str
+    reason: str
+    said: str
+    text: str
+    epoch: str
+    seq: int
+
+
+class Passed(Line, frozen=True):
+    """A speaker was told that others have an outcome."""
+
+    person: int
+    session: str
+    index: int
+    lane: str
+    epoch: str
+    seq: int
+
+
+class Gone(Line, frozen=True):
+    """A person is about to go: `closed`, `abandoned`, `dropped`, or `stayed` until the end."""
+
+    person: int
+    how: str
+    problem: str
+
+
+class Struck(Line, frozen=True):
+    """An instance was killed because just then a node sent the result of this utterance."""
+
+    target: str
+    said: str
+
+
+RoomLine = (
+    Arrived | Resumed | Asked | Roster | Cut | Accepted | Received | Passed | Gone
+)  # fmt: skip
 ClientLine = Opened | Began | Again | Sent | Heard | Moved | Told | Ended
 NodeLine = Up | Started | Finished
-AnyLine = ClientLine | NodeLine | Fault | Probe
+AnyLine = ClientLine | RoomLine | NodeLine | Fault | Probe | Struck
 _decoder = msgspec.json.Decoder(AnyLine)
 
 # What an outcome that has a translation has as its reason.
 RESULT = "result"
 
 CLIENTS = "*.clients"
+PEOPLE = "*.people"
 NODES = "*.node"
 FAULTS = "*.faults"
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import hiredis
 
-from lingua_scheduler.bench.chaos.history import Fault, Probe, Recorder
+from lingua_scheduler.bench.chaos.history import Fault, Probe, Recorder, Struck
 from lingua_scheduler.bench.chaos.process import HarnessFailed, until
 from lingua_scheduler.bench.chaos.proxy import HEALTHY, Faults
 
@@ -36,6 +36,10 @@ SHORT_S: Final = (0.2, 1.5)
 # Stopped for a moment before the kill, so that what came last is unread.
 UNREAD_S: Final = (0.1, 0.5)
 OUTAGE_S: Final = (0.3, 1.2)
+# How long what waited for the store has to get there, before an instance is killed again.
+SETTLE_S: Final = 1.5
+# Between a node's sending of a result and the kill: it is read, settled, relayed within this.
+IN_DELIVERY_S: Final = (0.0, 0.03)
 # How many of those killed at once come back under another name.
 RENAMED: Final = 0.5
 OK: Final = 200
@@ -81,6 +85,29 @@ class Nemesis:
     def close(self) -> None:
         """Close the history."""
         self._recorder.close()
+
+    async def kill_in_delivery(self) -> None:
+        """Kill an instance in the moment a node sends it the result of what a room waits for.
+
+        It is the one that has the node, or the one that has the speaker.
+        """
+        deliveries = self._cast.deliveries
+        assert deliveries is not None, "the cast has no rooms"
+        while True:
+            said, host, owner = await deliveries.next(TURN_S)
+            chosen = self._chance.choice([host, owner])
+            if chosen is not None and chosen.name not in self._busy and chosen.is_running:
+                break
+        self._busy.add(chosen.name)
+        try:
+            await asyncio.sleep(self._chance.uniform(*IN_DELIVERY_S))
+            at = monotonic()
+            await chosen.kill()
+            self._recorder.note(Struck(at, chosen.name, said))
+            await chosen.start(renamed=self._chance.random() < RENAMED)
+            self._note("kill_in_delivery", chosen, at)
+        finally:
+            self._busy.discard(chosen.name)
 
     # Instances
 
@@ -191,13 +218,31 @@ class Nemesis:
     async def kill_store(self) -> None:
         """Kill it, look how the schedulers bear it, and start it again."""
         server = self._cast.store.server
-        at = monotonic()
-        await server.kill()
-        await self._look_at_outage()
-        await self._nap(OUTAGE_S)
-        await server.start()
-        self._note("kill_store", "store", at)
-        await self._all_ready()
+        async with self._all_instances():
+            at = monotonic()
+            await server.kill()
+            await self._look_at_outage()
+            await self._nap(OUTAGE_S)
+            await server.start()
+            self._note("kill_store", "store", at)
+            await self._all_ready()
+            if self._cast.scenario.hands > 1:
+                await asyncio.sleep(SETTLE_S)
+
+    @contextlib.asynccontextmanager
+    async def _all_instances(self) -> AsyncIterator[None]:
+        """Let no instance be harmed meanwhile: what is promised is for one process at a time."""
+        names = {instance.name for instance in self._cast.instances}
+
+        async def are_free() -> bool:
+            return not self._busy & names
+
+        await until(are_free, TURN_S, "no instance is being harmed")
+        self._busy |= names
+        try:
+            yield
+        finally:
+            self._busy -= names
 
     async def freeze_store(self) -> None:
         """Stop it for a moment."""
@@ -267,6 +312,7 @@ class Nemesis:
 FAULTS: Final[dict[str, Callable[[Nemesis], Awaitable[None]]]] = {
     "kill_instance": Nemesis.kill_instance,
     "pause_kill_instance": lambda nemesis: nemesis.kill_instance(UNREAD_S),
+    "kill_in_delivery": Nemesis.kill_in_delivery,
     "term_instance": Nemesis.term_instance,
     "freeze_instance": lambda nemesis: nemesis.freeze_instance(LONG_S),
     "stutter_instance": lambda nemesis: nemesis.freeze_instance(SHORT_S),

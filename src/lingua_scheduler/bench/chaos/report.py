@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Sequence
 
-    from lingua_scheduler.bench.chaos.checker import Findings
+    from lingua_scheduler.bench.chaos.findings import Findings
     from lingua_scheduler.bench.chaos.scenarios import Scenario
 
     # Told what is being done, and how much of all is done.
@@ -63,13 +63,22 @@ def summary(runs: Sequence[Run]) -> dict[str, float]:
         for name in (*totals, "stale_rejected", "adopted", "leases_left")
     }
     affected = max((one.affected_p99_s for one in found), default=0.0)
-    return counted | {"affected_p99_s": round(affected, 3)}
+    missing, outcomes = (
+        sum(one.missing.total() for one in found), sum(one.outcomes for one in found)
+    )  # fmt: skip
+    return counted | {
+        "affected_p99_s": round(affected, 3),
+        "heard_wrong": sum(one.heard_wrong for one in found),
+        "listeners_lost": sum(one.listeners_lost for one in found),
+        "rooms": sum(one.room_utterances for one in found),
+        "untranslated_share": round(missing / max(1, outcomes), 5),
+    }
 
 
 def as_json_object(run: Run) -> dict[str, Any]:
     """Return all that a run has shown."""
     found = run.findings
-    values = {name: getattr(found, name) for name in found.__slots__}
+    values = {name: getattr(found, name) for name in found.__slots__ if name != "counted"}
     rounded = {
         name: round(value, 3) if isinstance(value, float) else value
         for name, value in values.items()
@@ -77,13 +86,14 @@ def as_json_object(run: Run) -> dict[str, Any]:
     hop = {} if run.hop is None else {k: round(v, 2) for k, v in asdict(run.hop).items()}
     return {
         "scenario": run.scenario.name, "size": run.scenario.size, "seed": run.scenario.seed,
-        "verdict": run.verdict, "problems": run.problems, "kills": found.kills, **rounded, **hop,
+        "verdict": run.verdict, "problems": run.problems, "kills": found.kills,
+        "untranslated_share": round(found.untranslated_share, 5), **rounded, **hop,
     }  # fmt: skip
 
 
 HEADS = (
-    "scenario", "size", "utterances", "faults", "kills", "lost", "twice", "order", "stale",
-    "adopted", "resumed", "p99 s", "took s", "verdict",
+    "scenario", "size", "utterances", "in rooms", "faults", "kills", "lost", "unheard", "twice",
+    "order", "wrong ear", "stale", "adopted", "resumed", "no text", "p99 s", "took s", "verdict",
 )  # fmt: skip
 
 
@@ -91,9 +101,11 @@ def row(run: Run) -> tuple[str | int, ...]:
     """Return what the table shows of a run, under `HEADS`."""
     found = run.findings
     return (
-        run.scenario.name, run.scenario.size, found.utterances, found.faults.total(), found.kills,
-        found.lost, found.duplicates, found.inversions, found.stale_rejected, found.adopted,
-        found.resumes, f"{found.affected_p99_s:.2f}", f"{found.wall_s:.0f}", run.verdict,
+        run.scenario.name, run.scenario.size, found.utterances, found.room_utterances,
+        found.faults.total(), found.kills, found.lost, found.listeners_lost, found.duplicates,
+        found.inversions, found.heard_wrong, found.stale_rejected, found.adopted, found.resumes,
+        f"{found.missing_percent:.2f}%", f"{found.affected_p99_s:.2f}", f"{found.wall_s:.0f}",
+        run.verdict,
     )  # fmt: skip
 
 
@@ -101,7 +113,11 @@ def notes(run: Run) -> list[str]:
     """Return what a person must know beside the table."""
     found = run.findings
     lines = [f"{run.scenario.name}: {problem}" for problem in run.problems]
-    for what, counter in (("without translation", found.missing), ("told", found.told)):
+    lines += [f"{run.scenario.name}: for example {example}" for example in found.examples]
+    for what, counter in (
+        ("without translation", found.missing), ("told", found.told),
+        ("in rooms", found.dangers),
+    ):  # fmt: skip
         if counter:
             lines.append(f"{run.scenario.name}: {what}: {counted(counter)}")
     if found.moves:
@@ -109,6 +125,9 @@ def notes(run: Run) -> list[str]:
             f"{run.scenario.name}: {found.moves} moves, resumed within p50 "
             f"{found.resume_p50_ms:.0f} ms, p99 {found.resume_p99_ms:.0f} ms"
         )
+    if found.metrics:
+        compared = ", ".join(f"{name} {told}" for name, (told, _) in found.metrics.items())
+        lines.append(f"{run.scenario.name}: /metrics and the checker agree: {compared}")
     return lines + ([] if run.hop is None else hop_lines(run.hop))
 
 

@@ -14,17 +14,21 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from lingua_scheduler.bench.chaos import cast as casting
-from lingua_scheduler.bench.chaos.cast import Cast, Speakers, running_cast, speakers_of
-from lingua_scheduler.bench.chaos.checker import Findings, check
+from lingua_scheduler.bench.chaos.cast import Cast, Speakers, people_of, running_cast, speakers_of
+from lingua_scheduler.bench.chaos.checker import check
+from lingua_scheduler.bench.chaos.findings import Findings
+from lingua_scheduler.bench.chaos.history import RESULT
 from lingua_scheduler.bench.chaos.hop import play_hop
 from lingua_scheduler.bench.chaos.nemesis import Nemesis
 from lingua_scheduler.bench.chaos.process import HarnessFailed, until
 from lingua_scheduler.bench.chaos.report import Run
-from lingua_scheduler.bench.chaos.scenarios import on_cluster
+from lingua_scheduler.bench.chaos.scenarios import is_counted
 from lingua_scheduler.bench.chaos.scenarios import scenario as scenario_of
 from lingua_scheduler.bench.chaos.speech import QUIET_BOUND_S
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from lingua_scheduler.bench.chaos.report import Tell
     from lingua_scheduler.bench.chaos.scenarios import Scenario, Selection, Size
 
@@ -37,7 +41,7 @@ EXTRA_S: Final = 15.0
 
 async def play_all(
     selection: Selection, tell: Tell, *, seed: int = 1, keep: Path | None = None,
-    cluster: bool = False,
+    change: Callable[[Scenario], Scenario] | None = None,
 ) -> list[Run]:  # fmt: skip
     """Play scenarios one after another; histories and logs are kept if a directory is given."""
     runs: list[Run] = []
@@ -47,7 +51,7 @@ async def play_all(
         def tell_part(what: str, part: float, name: str = name, done: float = done) -> None:
             tell(f"{name}: {what}", done + part / len(selection))
 
-        runs.append(await play(name, size, tell_part, seed=seed, keep=keep, cluster=cluster))
+        runs.append(await play(name, size, tell_part, seed=seed, keep=keep, change=change))
     return runs
 
 
@@ -58,12 +62,12 @@ async def play(
     *,
     seed: int = 1,
     keep: Path | None = None,
-    cluster: bool = False,
+    change: Callable[[Scenario], Scenario] | None = None,
 ) -> Run:
-    """Play one scenario, over one server or over a cluster."""
+    """Play one scenario, as it is or as somebody wants it changed."""
     scenario = scenario_of(name, size, seed)
-    if cluster:
-        scenario = on_cluster(scenario)
+    if change is not None:
+        scenario = change(scenario)
     player = play_hop if name == "hop" else run_in
     if keep is not None:
         place = keep / f"{name}-{size}-{seed}"
@@ -86,9 +90,23 @@ async def run_in(place: Path, scenario: Scenario, tell: Tell) -> Run:
     findings = check(place)
     for name in ("stale_rejected", "adopted", "internal_errors", "leases_left", "leases_free_s"):
         setattr(findings, name, getattr(measured, name))
+    if is_counted(scenario):
+        findings.metrics = compared(measured.counted, findings)
     findings.mishaps = measured.mishaps
     findings.wall_s = monotonic() - began
     return Run(scenario, findings)
+
+
+def compared(counted: Counter[str], findings: Findings) -> dict[str, tuple[int, int]]:
+    """Return what the schedulers counted beside what the histories say of the same."""
+    heard = findings.missing + Counter(
+        {RESULT: findings.outcomes - findings.missing.total() - findings.duplicates}
+    )
+    ends = {
+        f"jobs {kind}": (counted[casting.ended(kind)], heard[told])
+        for kind, told in casting.ENDS.items()
+    }
+    return {"utterances": (counted[casting.UTTERANCES], findings.utterances)} | ends
 
 
 def _reason(error: BaseException) -> str:
@@ -105,43 +123,54 @@ class _Play:
         self._measured = measured
         self._tell = tell
         self._planned = sum(scenario.faults.values())
-        self._speakers: Speakers
+        # Who speaks: alone, in rooms, or some of each.
+        self._speaking: list[Speakers] = []
 
     async def run(self) -> None:
         self._tell("starting store, schedulers, nodes, speakers", 0.0)
         async with AsyncExitStack() as stack:
             cast = await stack.enter_async_context(running_cast(self._place, self._scenario))
-            self._speakers = speakers_of(cast)
-            stack.push_async_callback(self._speakers.kill)
-            await self._speakers.start()
+            self._speaking += [speakers_of(cast)] if self._scenario.sessions else []
+            self._speaking += [people_of(cast)] if self._scenario.rooms else []
+            for group in self._speaking:
+                stack.push_async_callback(group.kill)
+                await group.start()
             nemesis = Nemesis(cast, Random(self._scenario.seed))
             stack.callback(nemesis.close)
             await self._harm(nemesis)
             self._tell("waiting for what is under way", 0.9)
-            await self._speakers.stop(QUIET_BOUND_S + EXTRA_S)
+            await self._each(lambda group: group.stop(QUIET_BOUND_S + EXTRA_S))
             await self._rest(cast)
-            await self._speakers.close()
+            await self._each(Speakers.close)
 
     async def _harm(self, nemesis: Nemesis) -> None:
         """Speak and do harm until there was enough of both."""
         faults, hands = faults_of(self._scenario), self._scenario.hands
         shares = [faults[hand::hands] for hand in range(hands)]
-        self._speakers.go()
-        async with asyncio.TaskGroup() as group:
+        for group in self._speaking:
+            group.go()
+        async with asyncio.TaskGroup() as tasks:
             raging = [
-                group.create_task(nemesis.rage(share, self._scenario.gap_s * hands))
+                tasks.create_task(nemesis.rage(share, self._scenario.gap_s * hands))
                 for share in shares
             ]
             while not (all(task.done() for task in raging) and self._is_enough()):
-                await self._speakers.follow()
-                said = self._speakers.sent / self._scenario.utterances
+                for group in self._speaking:
+                    await group.follow()
+                said = self._sent() / self._scenario.utterances
                 done = min(1.0, said, nemesis.done / max(1, self._planned))
                 self._tell(f"{nemesis.done} of {self._planned} faults", 0.1 + 0.8 * done)
 
+    async def _each(self, step: Callable[[Speakers], Awaitable[None]]) -> None:
+        await asyncio.gather(*(step(group) for group in self._speaking))
+
+    def _sent(self) -> int:
+        return sum(group.sent for group in self._speaking)
+
     def _is_enough(self) -> bool:
         wanted_moves = self._scenario.moves * self._scenario.sessions
-        spoken = self._speakers.sent >= self._scenario.utterances
-        return spoken and self._speakers.moved >= wanted_moves
+        moved = sum(group.moved for group in self._speaking)
+        return self._sent() >= self._scenario.utterances and moved >= wanted_moves
 
     async def _rest(self, cast: Cast) -> None:
         """Measure when all is quiet: slots must be free, and stay so."""
@@ -162,6 +191,7 @@ class _Play:
     async def _count(self, cast: Cast) -> bool:
         """Read what the schedulers counted; false while something that must come is not there."""
         counts, measured = await cast.counts(), self._measured
+        measured.counted = counts
         measured.stale_rejected = counts[casting.STALE]
         measured.adopted = counts[casting.ADOPTED]
         measured.internal_errors = counts[casting.INTERNAL]

@@ -15,6 +15,10 @@ SAMPLE_RATE: Final = 16_000
 CHUNK_BYTES: Final = 2 * SAMPLE_RATE // 10
 SOURCE: Final = "zh"
 TARGETS: Final = ("en", "es")
+# What is spoken in rooms; nodes know every pair of them.
+LANGUAGES: Final = ("zh", "en", "es", "ja")
+# People in rooms have numbers from here on.
+FIRST_PERSON: Final = 10_000
 # How long speakers wait for outcomes when they have stopped.
 QUIET_BOUND_S: Final = 90.0
 MAGIC: Final = b"\x5a\x25LC"
@@ -39,6 +43,25 @@ class SpeechPlan(msgspec.Struct, frozen=True, kw_only=True):
     # How often each speaker changes its instance, and the mean time between two such moves.
     moves: int = 0
     move_every_s: float = 1.5
+    seed: int = 0
+
+
+class RoomPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is in rooms, and how much they say."""
+
+    urls: tuple[str, ...]
+    place: str
+    rooms: int
+    size: int
+    pause_s: float = 0.5
+    chunks_most: int = 3
+    # The part of utterances after which, or in which, the speaker changes something.
+    restless: float = 0.35
+    # All is quiet when nothing more comes for so long although it should: longer than a job may
+    # wait, and than what was lost takes to be found.
+    silence_s: float = 14.0
+    # What they change then; see `people.py`.
+    acts: tuple[str, ...] = ()
     seed: int = 0
 
 

@@ -7,8 +7,11 @@ next to nothing. A node hears whose audio it got and says so in its result.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 from random import Random
@@ -31,6 +34,8 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     least_ms: float = 20
     most_ms: float = 200
     seed: int = 0
+    # Where to tell that a result of a room is about to be sent; empty: nowhere.
+    deliveries: str = ""
 
 
 class Workplace:
@@ -41,6 +46,10 @@ class Workplace:
         self._recorder = Recorder(Path(plan.place) / f"{name}-{os.getpid()}.node")
         self._chance = Random(f"{name} {plan.seed} {os.getpid()}")
         self._running = 0
+        # Where it is connected.
+        self._url = ""
+        self._deliveries = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._deliveries.setblocking(False)  # noqa: FBT003
         self.node = self._make(name)
         self._recorder.note(Up(monotonic(), name, plan.max_jobs))
 
@@ -60,14 +69,32 @@ class Workplace:
         finally:
             self._running -= 1
             self._recorder.note(Finished(monotonic(), job.job_id, job.attempt_id, is_done))
+        self._tell_delivery(said)
         text = speech.translated(said, job.tgt_lang, job.attempt_id)
         return Result(text_asr=said, text_translated=text)
+
+    def _tell_delivery(self, said: str) -> None:
+        """Tell the nemesis, if it likes to know, that a result leaves for a room now."""
+        named = speech.read(said)
+        if self._plan.deliveries and named is not None and named.speaker >= speech.FIRST_PERSON:
+            with contextlib.suppress(OSError):  # nobody waits for one
+                self._deliveries.sendto(
+                    f"{said} {self._url}".encode(), f"\0{self._plan.deliveries}"
+                )
+
+    def _watch(self, word: str, detail: str) -> None:
+        if word == "connecting":
+            self._url = detail.removeprefix("to ")
 
     def _make(self, name: str) -> Node:
         node = Node(
             urls_of(name, self._plan.urls),
             node_id=name,
-            pairs=[f"{speech.SOURCE}>{target}" for target in speech.TARGETS],
+            pairs=[
+                f"{source}>{target}"
+                for source, target in itertools.permutations(speech.LANGUAGES, 2)
+            ],
+            watch=self._watch,
             max_jobs=self._plan.max_jobs,
             # The machine is meant to be busy.
             reports_usage=False,

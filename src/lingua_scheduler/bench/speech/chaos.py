@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from lingua_scheduler.client import Session
 
 MAX_JOBS: Final = 2
-SILENCE_MS: Final = 400
 # Recordings that are neither a word nor sliced.
 LEAST_MS, MOST_MS = 2000, 8500
 # Loading two nodes at once, on two cores that are busy otherwise.
@@ -313,7 +312,6 @@ class Speaker:
             async with connect(
                 self._urls, source=self._source, targets=self.history.targets,
                 sample_rate=self._rate, options=Options(reopen=False),
-                init={"silence_ms": SILENCE_MS},
             ) as session:  # fmt: skip
                 await self._live(session, enough)
         except (LinguaError, OSError, TimeoutError) as error:

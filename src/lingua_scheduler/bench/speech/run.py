@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from lingua_scheduler.speech.prompts import Prompt
 
 GROUP: Final = "bench"
-SILENCE_MS: Final = 400
 TAIL_MS: Final = 700
 # Prompts that are spoken in the full run, in each language.
 PROMPTS_SPOKEN: Final = 40
@@ -101,7 +100,7 @@ async def _speak_all(
 async def _say(service: PrivateService, talk: Talk, source: str) -> Report:
     order = Order(
         urls=(service.session_url,), source=source, targets=("es" if source == "en" else "en",),
-        silence_ms=SILENCE_MS, init={"enable_streaming_asr": True},
+        init={"enable_streaming_asr": True},
     )  # fmt: skip
     return await interpret(RecordingSource(talk.recording, tail_ms=TAIL_MS), order)
 
@@ -165,7 +164,7 @@ async def _translations(
 async def _speak_long(store: Store, service: PrivateService, seconds: int) -> Long:
     talk = continuous(store, seconds)
     order = Order(
-        urls=(service.session_url,), source="en", targets=("es",), silence_ms=SILENCE_MS,
+        urls=(service.session_url,), source="en", targets=("es",),
         init={"pipeline": ASR_AND_MT},
     )  # fmt: skip
     source = RecordingSource(talk.recording, is_live=False, tail_ms=TAIL_MS)

@@ -190,10 +190,7 @@ class OpenAiPages:
             seconds = min(seconds, int(grant.expires_at - time.time()))
             if seconds < 1:
                 raise ApiError(401, "invalid_api_key", "the token is about to expire")
-            value = self._keys.issue_client(
-                tenant=grant.tenant, languages=grant.languages, rooms=False, scopes=("speak",),
-                ttl_s=seconds,
-            ).reveal()  # fmt: skip
+            value = self._keys.issue_secret(grant, seconds).reveal()
         expires_at = int(time.time()) + seconds
         return answered(SecretAnswer(value=value, expires_at=expires_at, session=session))
 

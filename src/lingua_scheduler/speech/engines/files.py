@@ -12,6 +12,7 @@ import shutil
 from typing import TYPE_CHECKING, Final
 
 from lingua_scheduler import __version__, recording
+from lingua_scheduler.extras import install_command
 from lingua_scheduler.speech.containers import format_of
 from lingua_scheduler.speech.engine import About, EngineError, ModelMissing, Sound
 from lingua_scheduler.speech.plugins import take
@@ -26,7 +27,6 @@ LONGEST_S: Final = 300
 LIMITS: Final = recording.Limits(duration_s_max=LONGEST_S)
 # Of the samples, whatever their rate: they go to the node, and back to the recogniser.
 PCM_BYTES_MAX: Final = 32 << 20
-SOUNDFILE: Final = "soundfile (pip install 'lingua-scheduler[speech]')"
 
 
 def make(options: Mapping[str, str]) -> Files:
@@ -67,7 +67,7 @@ def _missing(kind: str) -> str:
         return ""
     if kind == "webm":
         return "ffmpeg"
-    return "" if _has_soundfile() else f"{SOUNDFILE} or ffmpeg"
+    return "" if _has_soundfile() else f"soundfile ({install_command('speech')}) or ffmpeg"
 
 
 def _has_soundfile() -> bool:

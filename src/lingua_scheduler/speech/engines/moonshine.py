@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lingua_scheduler.extras import install_command
 from lingua_scheduler.languages import base_of
 from lingua_scheduler.speech import plugins
 from lingua_scheduler.speech.engine import (
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 KNOWN: Final = {"model": "", "arch": "tiny"}
 LANGUAGE: Final = "en"
-HINT: Final = "pip install 'lingua-scheduler[moonshine]' (moonshine-voice 0.0.73 has the weights)"
 # Its own detector of speech keeps its state from one recording to the next and so hears a word
 # ("You") in the first tenth of a second; without it the whole sound is one line. The audio that
 # it would hand back is of no use to us.
@@ -64,7 +64,8 @@ def make(options: Mapping[str, str]) -> Moonshine:
     library = reading.library("moonshine_voice", extra="moonshine")
     model = Path(taken["model"] or library.get_model_path("tiny-en")).expanduser()
     if not (model / "encoder_model.ort").is_file():
-        raise ModelMissing(f"{model} has no encoder_model.ort: {HINT}")
+        hint = f"{install_command('moonshine')} (moonshine-voice 0.0.73 has the weights)"
+        raise ModelMissing(f"{model} has no encoder_model.ort; run: {hint}")
     inner = reading.library("moonshine_voice.transcriber", extra="moonshine")
     try:
         transcriber = inner.Transcriber(model, library.ModelArch[arch.upper()], options=SETTINGS)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.extras import install_command
 from lingua_scheduler.speech.engine import ModelMissing
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ def library(name: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        hint = f"pip install 'lingua-scheduler[{extra}]'"
-        raise ModelMissing(f"the library {name} cannot be loaded ({error}): {hint}") from error
+        hint = f"run: {install_command(extra)}"
+        raise ModelMissing(f"the library {name} cannot be loaded ({error}); {hint}") from error
 
 
 def folder(options: Mapping[str, str], key: str, *files: str) -> Path:

@@ -1,7 +1,7 @@
 -- The cell's pools as a fleet snapshot and `explain` see them.
 -- KEYS: due
 -- ARGV: now_ms
--- Returns: {OK, now, [pool, descriptor json, members, free ...], waiting jobs, nodes}
+-- Returns: {OK, now, [pool, descriptor json, members, free, offline ...], waiting jobs, nodes}
 -- Writes: nothing
 -- Cost: O(pools)
 --- @include "includes/cell"
@@ -13,6 +13,7 @@ for i = 1, #pools, 2 do
   rows[#rows + 1] = pools[i + 1]
   rows[#rows + 1] = redis.call('ZCARD', key)
   rows[#rows + 1] = redis.call('ZCOUNT', key, '-inf', '(' .. FULL)
+  rows[#rows + 1] = redis.call('ZCOUNT', key, OFFLINE, '+inf')
 end
 local waiting, nodes = redis.call('ZCARD', BASE .. 'pending'), redis.call('ZCARD', BASE .. 'nodes')
 return { Reply.OK, now, rows, waiting, nodes }

@@ -1,9 +1,10 @@
 -- An instance is alive, and this is how it is; returns all that are known, and inboxes without one.
--- When it started is written once per process, whatever happens to the store in between.
+-- When it started, by the server's clock, is written once per process, whatever happens to the
+-- store in between.
 -- KEYS: due
 -- ARGV: now_ms, instance ('' only looks), boot, started_at (0: since now), field, value ...
 -- Returns: {OK, now, 1 | 0 this process was known, [[instance, beat_at, [field, value ...]] ...],
---   [instance that has an inbox and no record ...]}
+--   [instance that has an inbox and no record ...], the server's time}
 -- Writes: instances, instance, inboxes
 -- Cost: O(instances)
 --- @include "includes/cell"
@@ -16,7 +17,7 @@ if instance ~= '' then
     was_known = 1
     started_at = known[2]
   elseif started_at == 0 then
-    started_at = now
+    started_at = wall
   end
   redis.call('HSET', key, 'boot', boot, 'started_at', started_at, unpack(ARGV, 5))
   redis.call('ZADD', BASE .. 'instances', now, instance)
@@ -33,4 +34,4 @@ local orphans = {}
 for _, name in ipairs(redis.call('SMEMBERS', BASE .. 'inboxes')) do
   if not listed[name] then orphans[#orphans + 1] = name end
 end
-return { Reply.OK, now, was_known, rows, orphans }
+return { Reply.OK, now, was_known, rows, orphans, wall }

@@ -2,9 +2,9 @@
 -- An end keeps the mention of the inbox, in which there may still be letters. Neither drops the
 -- record of a process that came after under the same name.
 -- KEYS: due
--- ARGV: now_ms, instance, boot ('' by a survivor), silence_ms
+-- ARGV: now_ms, instance, boot ('' by a survivor), beat_at (the last beat the survivor knows of)
 -- Returns: {OK, 1 | 0 anything was there} | {FENCED, 0} another process has it
---   | {NOT_DUE, silent for ms}
+--   | {NOT_DUE, beat_at} it has beaten since
 -- Writes: instances, instance, inboxes
 -- Cost: O(log n)
 --- @include "includes/cell"
@@ -16,8 +16,7 @@ if boot ~= '' then
   if known and known ~= boot then return { Reply.FENCED, 0 } end
 else
   local beat_at = redis.call('ZSCORE', BASE .. 'instances', instance)
-  local silent_ms = beat_at and now - beat_at or math.huge
-  if silent_ms <= tonumber(ARGV[4]) then return { Reply.NOT_DUE, silent_ms } end
+  if beat_at and beat_at ~= ARGV[4] then return { Reply.NOT_DUE, tonumber(beat_at) } end
   dropped = redis.call('SREM', BASE .. 'inboxes', instance)
 end
 dropped = dropped + redis.call('DEL', key) + redis.call('ZREM', BASE .. 'instances', instance)

@@ -2,7 +2,7 @@
 -- other.
 -- KEYS: due
 -- ARGV: now_ms, policy, job id, reason
--- Returns: {SETTLED, epoch, owner, session, [seq, entry, ...], [freed], [placement ...], attempt,
+-- Returns: {SETTLED, epoch, owner, session, outcomes, [freed], [placement ...], attempt,
 --   cell, node}
 --   | {NO_JOB} | {JOB_ENDED}
 -- Writes: as job_settle
@@ -18,5 +18,5 @@ local out, freed, placed = {}, {}, {}
 local n = job_unhold(job, record, freed)
 local s = job_finish(job, record, 'cancelled', ARGV[4], '', policy.binding_ms, out)
 if n and n[4] then serve_waiting(record.node, n[4], policy, placed) end
-return { Reply.SETTLED, s.epoch, s.owner, s.session, out, freed, placed,
+return { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out), freed, placed,
   record.attempt, record.cell or '', record.node }

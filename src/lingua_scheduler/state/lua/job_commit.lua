@@ -1,8 +1,11 @@
 -- Second step of a placement in another cell: the lease was taken there, now the job takes its
 -- holder.
 -- KEYS: due
--- ARGV: now_ms, policy, job id, attempt (the next one), cell, node, boot, acks (0 | 1), instance
+-- ARGV: now_ms, policy, job id, attempt (the next one), cell, node, boot, acks (0 | 1), instance,
+--   asked (`,cell/node,...,` that could not take it; `*` = never mind the turn's nodes)
 -- Returns: {PLACED, placement} also when the same commit is repeated
+--   | {PARKED, code, label, affinity} its turn has a node by now that was not asked: the caller
+--     gives the lease back and asks that one
 --   | {NO_JOB} | {JOB_ENDED} | {STALE_ATTEMPT, current}: the caller gives the lease back
 -- Writes: job, session (affinity), due; pending, queue, waiting
 -- Cost: O(log n)
@@ -22,6 +25,13 @@ end
 if record.node ~= '' or record.attempt + 1 ~= attempt then
   return { Reply.STALE_ATTEMPT, record.attempt }
 end
-queue_remove(job, record.spec.demand)
+local spec, holder, asked = record.spec, cell .. '/' .. node, ARGV[10]
+for _, named in ipairs(asked ~= '*' and turn_nodes(spec) or {}) do
+  if named == holder then break end
+  if not string.find(asked, ',' .. named .. ',', 1, true) then
+    return { Reply.PARKED, Reply.NO_AVAILABLE_NODE, 'affinity_elsewhere', named }
+  end
+end
+queue_remove(job, spec.demand)
 local n = { '0', 0, 0, '', ARGV[7], ARGV[8], instance }
-return { Reply.PLACED, assign(job, record.spec, attempt, cell, node, n, policy) }
+return { Reply.PLACED, assign(job, spec, attempt, cell, node, n, policy) }

@@ -3,11 +3,12 @@
 -- ARGV: now_ms, policy, job id, attempt (-1 = the current one, by deadline only), node ('' =
 --   whoever holds it), reason, park (0 | 1)
 --   reason `deadline` is checked against the job's own deadline and named no_ack or timeout; a job
---   that waits for a node expires by it (a parked one, whose caller died, is placed or queued)
--- Returns: {PLACED, placement, [freed], [placement ...], reason, holder}
+--   that waits for a node expires by it (a parked one, whose caller died, is placed or queued); one
+--   that waits because nodes rest from it is placed when a rest is over
+-- Returns: {PLACED, placement, [freed], [placement ...], reason, holder} both '' after a rest
 --   | {QUEUED | PARKED, code, label, [freed], [placement ...], reason, holder, attempt, demand,
---     preferred, tried, affinity}
---   | {SETTLED, epoch, owner, session, [seq, entry, ...], [freed], [placement ...], reason, holder,
+--     preferred, tried, affinity (`cell/node,...`: who is asked first), avoid (a node)}
+--   | {SETTLED, epoch, owner, session, outcomes, [freed], [placement ...], reason, holder,
 --     attempt}
 --   | {DEFERRED, cell, node, ends_at, attempt} a silent slice whose turn goes on | {NOT_DUE,
 --     due_at}
@@ -19,6 +20,7 @@
 --- @include "includes/place"
 --- @include "includes/finish"
 --- @include "includes/serve_waiting"
+--- @include "includes/rests"
 local policy, job = cmsgpack.unpack(ARGV[2]), ARGV[3]
 local node, reason, park = ARGV[5], ARGV[6], ARGV[7] == '1'
 local job_key, record = BASE .. 'job:' .. ARGV[3], job_read(ARGV[3])
@@ -38,13 +40,21 @@ if node ~= '' and node ~= record.node then
   return { Reply.NODE_MISMATCH, record.node }
 end
 local held, spec = record.node ~= '', record.spec
-local f = redis.call('HMGET', job_key, 'boot', 'acks', 'ends_at', 'due_at', 'tried', 'spared')
+local f = redis.call('HMGET', job_key, 'boot', 'acks', 'ends_at', 'due_at', 'tried', 'spared',
+  'rests', 'waits_until', 'placed_at', 'past')
 local boot, acks, ends_at = f[1], f[2], tonumber(f[3] or 0)
-local due_at, tried = tonumber(f[4]), f[5] or ''
+local due_at, tried, rests = tonumber(f[4]), f[5] or '', f[7] or ''
 if not held and reason ~= 'deadline' then return { Reply.STALE_ATTEMPT, record.attempt } end
 if reason == 'deadline' then
   if due_at > now then
-    redis.call('ZADD', DUE, due_at, 'j|' .. job)
+    if not held and rests ~= '' and redis.call('ZSCORE', BASE .. 'pending', job) then
+      local placement = place(job, spec, attempt + 1, left_out(tried, rests), policy, false)
+      if placement then
+        queue_remove(job, spec.demand)
+        return { Reply.PLACED, placement, {}, {}, '', '' }
+      end
+    end
+    redis.call('ZADD', DUE, held and due_at or rest_ends(rests, due_at), 'j|' .. job)
     return { Reply.NOT_DUE, due_at }
   end
   reason = due_at < ends_at and 'no_ack' or 'timeout'
@@ -72,47 +82,72 @@ if reason == 'timeout' and spec.is_slice and acks == '0' and turn_affinity(spec)
   return { Reply.DEFERRED, record.cell, record.node, due_at, attempt }
 end
 
--- A parked piece of a turn whose node is in another cell: its caller died before asking there.
-local affinity = not held and park and turn_affinity(spec) or ''
-local elsewhere = affinity ~= '' and string.match(affinity, '^(.-)/') ~= CELL
-local out, freed, placed = {}, {}, {}
+-- A piece of a turn that has a node in another cell, other than the one it leaves: the caller asks
+-- there before anybody here gets it.
+local function turn_goes_on_elsewhere()
+  for _, named in ipairs(turn_nodes(spec)) do
+    if not held or reason == 'lease_lapsed' or named ~= record.cell .. '/' .. record.node then
+      return string.match(named, '^(.-)/') ~= CELL
+    end
+  end
+  return false
+end
+local elsewhere = park and turn_goes_on_elsewhere()
+local out, freed, placed, avoid = {}, {}, {}, nil
 local n = job_unhold(job, record, freed)
--- Not begun, as far as anyone knows: that was no try of the work, if it does not go on for ever.
-local SPARED_MAX = 4
-local unbegun = reason == 'push_failed' or reason == 'no_ack' or reason == 'NODE_OVERLOADED'
-  or reason == 'NODE_UNAVAILABLE'
+-- Not begun, as far as anyone knows: that was no try of the work. Who refuses says so, for as long
+-- as a job may wait; who stays silent may have been killed by it, so that this ends sooner.
+local REFUSED_MAX, UNANSWERED_MAX = 16, 4
+local refused = reason == 'NODE_OVERLOADED' or reason == 'NODE_UNAVAILABLE'
+local unbegun = refused or reason == 'push_failed' or reason == 'no_ack'
 local spared = tonumber(f[6] or 0)
-if held and unbegun and spared < SPARED_MAX then spared = spared + 1 end
-local kind = held and attempt - spared >= policy.attempts_max and 'failed'
+local waits_until = (unbegun or not held) and tonumber(f[8] or '') or nil
+if held and unbegun then
+  waits_until = waits_until or now + policy.pending_ms
+  if spared < (refused and REFUSED_MAX or UNANSWERED_MAX) then spared = spared + 1 end
+end
+-- For people: every attempt that was taken away, with its node, its time and the reason.
+local past = f[10] or ''
+if held then
+  past = past .. attempt .. ' ' .. record.node .. ' ' .. (f[9] or 0) .. ' ' .. now .. ' '
+    .. reason .. ';'
+end
+local kind = held and (attempt - spared >= policy.attempts_max
+    or refused and waits_until <= now) and 'failed'
   or not held and redis.call('ZSCORE', BASE .. 'pending', job) and 'expired'
 local reply
 if kind then
   local s = job_finish(job, record, kind, reason, '', policy.binding_ms, out)
-  reply = { Reply.SETTLED, s.epoch, s.owner, s.session, out }
+  reply = { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out) }
 else
   -- A lapsed slot or a lost socket says nothing about the node: if nobody else can take the job it
-  -- may go on where it was, once that node is back.
-  local blames = reason ~= 'lease_lapsed' and reason ~= 'node_lost' and reason ~= 'push_failed'
+  -- may go on where it was, once that node is back. Nor do a refusal and silence: after a rest.
+  local rested = unbegun and (reason ~= 'push_failed' or spared > 1) or reason == 'not_running'
+  local blames = not unbegun and not rested and reason ~= 'lease_lapsed' and reason ~= 'node_lost'
+  if held and rested then rests = rest_add(rests, record.node, math.max(1, spared)) end
   if held and blames then tried = tried .. record.node .. '@' .. boot .. ',' end
   local placement, code, label
   if elsewhere then
     code, label = Reply.NO_AVAILABLE_NODE, 'affinity_elsewhere'
   else
-    placement, code, label = place(job, spec, attempt + 1, tried, policy, 'tried', tried,
-      'spared', spared)
+    placement, code, label, avoid = place(job, spec, attempt + 1, left_out(tried, rests), policy,
+      park, 'tried', tried, 'spared', spared, 'rests', rests, 'waits_until', waits_until or '',
+      'past', past)
   end
   if placement then
     reply = { Reply.PLACED, placement }
   else
     due_at = now + (park and policy.reserve_ms or policy.pending_ms)
+    if not park and waits_until and waits_until > now then due_at = waits_until end
     redis.call('HSET', job_key, 'state', 'CREATED', 'node', '', 'tried', tried, 'spared', spared,
-      'due_at', due_at)
-    redis.call('ZADD', DUE, due_at, 'j|' .. job)
-    if not park then queue_add(job, spec.demand, due_at) end
+      'rests', rests, 'waits_until', waits_until or '', 'due_at', due_at, 'past', past)
+    redis.call('ZADD', DUE, park and due_at or rest_ends(rests, due_at), 'j|' .. job)
+    if not park then queue_add(job, spec, due_at) end
     reply = { park and Reply.PARKED or Reply.QUEUED, code, label }
   end
 end
-if n and n[4] then serve_waiting(record.node, n[4], policy, placed) end
+-- Who just refused is not asked for the others at once.
+if n and n[4] and not refused then serve_waiting(record.node, n[4], policy, placed) end
 reply[#reply + 1] = freed
 reply[#reply + 1] = placed
 reply[#reply + 1] = reason
@@ -122,7 +157,8 @@ if reply[1] == Reply.QUEUED or reply[1] == Reply.PARKED then
   reply[#reply + 1] = attempt
   reply[#reply + 1] = spec.demand
   reply[#reply + 1] = spec.preferred or ''
-  reply[#reply + 1] = tried
-  reply[#reply + 1] = elsewhere and affinity or ''
+  reply[#reply + 1] = left_out(tried, rests)
+  reply[#reply + 1] = table.concat(turn_nodes(spec), ',')
+  reply[#reply + 1] = avoid or ''
 end
 return reply

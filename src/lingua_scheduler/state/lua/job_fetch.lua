@@ -1,12 +1,14 @@
 -- Reads a job for the instance that must push it, or that has its node: only as its holder.
 -- KEYS: due
 -- ARGV: now_ms, job id, attempt, node, audio (1 = with the audio)
--- Returns: {OK, spec, body, audio, owner of its session} | {NO_JOB} | {STALE_ATTEMPT, current}
+-- Returns: {OK, spec, body, audio, owner of its session, ms left for the attempt} | {NO_JOB}
+--   | {STALE_ATTEMPT, current}
 --   | {NODE_MISMATCH, holder} | {JOB_ENDED}
 -- Writes: nothing
 -- Cost: O(size of the audio)
 --- @include "includes/cell"
-local f = redis.call('HMGET', BASE .. 'job:' .. ARGV[2], 'state', 'attempt', 'node', 'spec', 'body')
+local f = redis.call('HMGET', BASE .. 'job:' .. ARGV[2], 'state', 'attempt', 'node', 'spec', 'body',
+  'ends_at')
 if not f[1] then return { Reply.NO_JOB } end
 if f[1] == 'FINISHED' or f[1] == 'RELEASED' then return { Reply.JOB_ENDED } end
 if f[2] ~= ARGV[3] or (f[3] or '') == '' then return { Reply.STALE_ATTEMPT, tonumber(f[2]) } end
@@ -17,4 +19,4 @@ if ARGV[5] == '1' and spec.audio then
   audio = redis.call('HGET', audio_key, 'audio') or ''
 end
 local owner = redis.call('HGET', BASE .. 'session:' .. spec.session, 'owner') or ''
-return { Reply.OK, f[4], f[5], audio, owner }
+return { Reply.OK, f[4], f[5], audio, owner, math.max(1, tonumber(f[6]) - now) }

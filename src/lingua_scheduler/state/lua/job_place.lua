@@ -5,7 +5,7 @@
 --   even if no pool here serves it: another cell's does)
 -- Returns: {PLACED, placement} | {QUEUED | PARKED, code, label} | {JOB_ENDED} | {NO_JOB}
 --   | {HELD, attempt, node, cell} it has a node already
---   | {SETTLED, epoch, owner, session, [seq, entry, ...]} the queue is full: the job ends as
+--   | {SETTLED, epoch, owner, session, outcomes} the queue is full: the job ends as
 --     failed, in order
 -- Writes: as job_submit
 -- Cost: O(log n)
@@ -13,14 +13,16 @@
 --- @include "includes/queue"
 --- @include "includes/place"
 --- @include "includes/finish"
+--- @include "includes/rests"
 local policy, job = cmsgpack.unpack(ARGV[2]), ARGV[3]
 local record = job_read(job)
 if not record then return { Reply.NO_JOB } end
 if record.ended then return { Reply.JOB_ENDED } end
 if record.node ~= '' then return { Reply.HELD, record.attempt, record.node, record.cell } end
 local spec = record.spec
-local tried = redis.call('HGET', BASE .. 'job:' .. job, 'tried') or ''
-local placement, code, label = place(job, spec, record.attempt + 1, tried, policy)
+local f = redis.call('HMGET', BASE .. 'job:' .. job, 'tried', 'rests', 'waits_until')
+local tried = left_out(f[1] or '', f[2])
+local placement, code, label = place(job, spec, record.attempt + 1, tried, policy, false)
 if placement then
   queue_remove(job, spec.demand)
   return { Reply.PLACED, placement }
@@ -37,10 +39,11 @@ local unserved = code == Reply.NO_POOL_FOR_LANG_PAIR and policy.refuse_unserved_
 if record.attempt == 0 and (unserved or queue_full(spec.demand, policy.pending_jobs_max)) then
   local reason, out = unserved and 'no_pool_for_lang_pair' or 'queue_full', {}
   local s = job_finish(job, record, 'failed', reason, '', policy.binding_ms, out)
-  return { Reply.SETTLED, s.epoch, s.owner, s.session, out }
+  return { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out) }
 end
-local due_at = now + policy.pending_ms
+local due_at, waits_until = now + policy.pending_ms, tonumber(f[3] or '')
+if waits_until and waits_until > now then due_at = waits_until end
 redis.call('HSET', BASE .. 'job:' .. job, 'due_at', due_at)
-redis.call('ZADD', DUE, due_at, 'j|' .. job)
-queue_add(job, spec.demand, due_at)
+redis.call('ZADD', DUE, rest_ends(f[2], due_at), 'j|' .. job)
+queue_add(job, spec, due_at)
 return { Reply.QUEUED, code, label }

@@ -1,14 +1,17 @@
 -- Ends a job with the outcome its holder reports, and releases what that lets pass in order.
 -- KEYS: due
 -- ARGV: now_ms, policy, job id, attempt, node, kind (completed | completed_no_text | failed),
---   reason, payload, binding_ms (of the policy, which the usual path need not decode)
--- Returns: {SETTLED, epoch, owner, session, [seq, entry, ...], [freed foreign lease ...],
---   [placement ...]}, this job's entry without its payload
+--   reason, payload, binding_ms (of the policy, which the usual path need not decode), text (the
+--   payload without sound, where others than the speaker hear it)
+-- Returns: {SETTLED, epoch, owner, session, outcomes, [freed foreign lease ...], [placement ...]}:
+--   outcomes are [seq, entry, ...] for the speaker, this job's entry without its payload,
+--   [[id, kind and head, [listener, owner, epoch, seq, ...]] ...] and 1 if some listeners are still
+--   to be reached, else 0
 --   | {ALREADY, outcome, seq} same attempt and holder settled before
 --   | {NO_JOB} | {STALE_ATTEMPT, current} | {NODE_MISMATCH, holder} | {JOB_ENDED, outcome}
 -- Writes: job, session (order), outbox, leases, pool, due; the waiting job that takes the freed
---   slot
--- Cost: O(log n + outcomes released)
+--   slot; heard, said, relay and listeners' outboxes
+-- Cost: O(log n + outcomes released * listeners)
 --- @include "includes/cell"
 --- @include "includes/finish"
 local job, attempt, node = ARGV[3], tonumber(ARGV[4]), ARGV[5]
@@ -32,11 +35,11 @@ if spec.closes_turn then
 end
 local n = job_unhold(job, record, freed)
 local own = #out + 2
-local s = job_finish(job, record, ARGV[6], ARGV[7], ARGV[8], ARGV[9], out)
+local s = job_finish(job, record, ARGV[6], ARGV[7], ARGV[8], ARGV[9], out, ARGV[10])
 -- Translated speech is hundreds of kilobytes, and the caller has it.
-if out[own] then out[own] = string.sub(out[own], 1, -1 - #ARGV[8]) end
+if out[own] and not spec.audience then out[own] = string.sub(out[own], 1, -1 - #ARGV[8]) end
 if n and n[4] and redis.call('EXISTS', BASE .. 'waiting') == 1 then
   --- @include "includes/serve_waiting"
   serve_waiting(node, n[4], cmsgpack.unpack(ARGV[2]), placed)
 end
-return { Reply.SETTLED, s.epoch, s.owner, s.session, out, freed, placed }
+return { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out), freed, placed }

@@ -1,16 +1,19 @@
--- Puts an explicit outcome where no job is: an utterance that was refused, or a hole whose time is
--- up.
+-- Puts an explicit outcome where no job is: an utterance that was refused, one whose request has an
+-- answer already, or a hole whose time is up.
 -- KEYS: due
 -- ARGV: now_ms, policy, session, lane, index (-1 = every hole that is due), unwanted_from, reason,
---   fence (0 = any owner)
--- Returns: {SETTLED, epoch, owner, session, [seq, entry, ...]} | {INDEX_RELEASED} | {INDEX_TAKEN}
+--   fence (0 = any owner), ms and languages of the utterance (0 = it is in no account), of the
+--   answer: kind, job, attempt, payload, and others (msgpack map: audience, readers, readers_from,
+--   lanes, of an utterance that was for a room; '' = the speaker is told)
+-- Returns: {SETTLED, epoch, owner, session, outcomes} | {INDEX_RELEASED} | {INDEX_TAKEN}
 --   | {INDEX_AHEAD} | {NO_SESSION} | {FENCED}
--- Writes: session (order), outbox, due
+-- Writes: session (order), outbox, due; heard, said, relay and listeners' outboxes
 -- Cost: O(fields of the session), at most FILL_AHEAD_MAX holes
 --- @include "includes/cell"
 --- @include "includes/lane"
 --- @include "includes/release"
 --- @include "includes/lane_walk"
+--- @include "includes/account"
 local FILL_AHEAD_MAX = 256
 local policy, session, lane = cmsgpack.unpack(ARGV[2]), ARGV[3], ARGV[4]
 local index, reason = tonumber(ARGV[5]), ARGV[7]
@@ -24,9 +27,7 @@ end
 
 if ARGV[8] ~= '0' and redis.call('HGET', key, 'fence') ~= ARGV[8] then return { Reply.FENCED } end
 
-local function missing(at)
-  return 'missing ' .. at .. ' ' .. lane .. ' - 0 ' .. reason .. '\n'
-end
+local others = ARGV[15] ~= '' and cmsgpack.unpack(ARGV[15]) or {}
 
 -- Fills every hole whose time is up: its clock began when the first index above it came. Arms the
 -- timer for the next one.
@@ -39,7 +40,8 @@ local function fill_due_holes()
     while at < entries[i][1] do
       local after = lane_skip(s.skip, at)
       if not after and oldest + policy.gap_ms <= now then
-        redis.call('HSET', key, prefix .. at, '=' .. oldest .. ' ' .. missing(at))
+        local entry = entry_missing(at, lane, reason)
+        redis.call('HSET', key, prefix .. at, '=' .. oldest .. ' ' .. entry)
       elseif not after then
         next_fire = math.min(next_fire or math.huge, oldest + policy.gap_ms)
       end
@@ -63,8 +65,23 @@ else
   local refused = lane_refuses(key, spec, next_index or 0, found[4], found[2], FILL_AHEAD_MAX)
   if refused == Reply.IN_FLIGHT_LIMIT then refused = Reply.INDEX_AHEAD end
   if refused then return { refused } end
-  local order = { prefix .. index, '=' .. now .. ' ' .. missing(index) }
+  local head = ARGV[11] .. ' ' .. index .. ' ' .. lane .. ' ' .. ARGV[12] .. ' ' .. ARGV[13] .. ' '
+    .. reason
+  local entry = others.audience and entry_for_others(head, others.audience, '', ARGV[14])
+    or head .. '\n' .. ARGV[14]
+  local order = { prefix .. index, '=' .. now .. ' ' .. entry }
   if not found[1] then order[3], order[4] = 'lanes', (found[3] or '') .. lane .. ' ' end
+  spec.ms, spec.lanes = tonumber(ARGV[9]), tonumber(ARGV[10])
+  -- Of a session that was closed it has been told what became of its speech.
+  if spec.ms > 0 and redis.call('HEXISTS', key, 'closed') == 0 then
+    order[#order + 1] = 'ended'
+    order[#order + 1] = account(key, s.ended, spec, fate_of(ARGV[11]))
+  end
+  local again = string.match(ARGV[12], '^=(.+)$')
+  if again then
+    order[#order + 1] = 'told:' .. again
+    order[#order + 1] = index .. ' 0'
+  end
   lane_put(key, spec, next_index, order, policy.gap_ms)
   s = session_read(session, lane, index)
 end
@@ -72,4 +89,12 @@ local out, done, from = {}, {}, s.next
 lane_walk(session, lane, s, policy.binding_ms, out, done)
 if s.next ~= from then redis.call('HSET', key, 'seq', s.seq, 'next:' .. lane, s.next) end
 if #done > 0 then redis.call('HDEL', key, unpack(done)) end
-return { Reply.SETTLED, s.epoch, s.owner, s.session, out }
+if others.readers then
+  --- @include "includes/readers_put"
+  --- @include "includes/readers_end"
+  others.session, others.index = session, index
+  readers_put(key, others, policy.gap_ms)
+  local head = ARGV[12] .. ' ' .. ARGV[13] .. ' ' .. reason
+  readers_end(others, ARGV[11], head, ARGV[14], policy.binding_ms, out)
+end
+return { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out) }

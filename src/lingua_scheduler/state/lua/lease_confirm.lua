@@ -1,13 +1,14 @@
 -- Third step: the job took its holder, so the reserved slot is held for the whole attempt.
 -- KEYS: due
--- ARGV: now_ms, node, member (job|attempt|home cell), expires_at
+-- ARGV: now_ms, node, member (job|attempt|home cell), hold_ms (no time crosses between cells:
+--   each has its own)
 -- Returns: {OK} | {LEASE_LAPSED} the slot was given back, or it expired and the node is full: the
 --   job must move on, unless it has ended
 -- Writes: leases, pool, reserved, due
 -- Cost: O(log n)
 --- @include "includes/cell"
 --- @include "includes/lease"
-local node, member, expires_at = ARGV[2], ARGV[3], tonumber(ARGV[4])
+local node, member, expires_at = ARGV[2], ARGV[3], now + ARGV[4]
 local key, timer = BASE .. 'leases:' .. node, 'l|' .. ARGV[2] .. '|' .. ARGV[3]
 local held = redis.call('ZSCORE', key, member)
 if held and tonumber(held) > now then

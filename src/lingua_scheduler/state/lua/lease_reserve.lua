@@ -1,19 +1,26 @@
 -- First step of a placement for a job that lives in another cell: takes a slot here for a short
 -- while.
 -- KEYS: due
--- ARGV: now_ms, policy, job id, attempt, home cell, demand, only ('' = any node), tried
--- Returns: {RESERVED, node, boot, acks, instance, expires_at} also when repeated
+-- ARGV: now_ms, policy, job id, attempt, home cell, demand, only ('' = any node), tried, avoid
+--   (a node to leave out whatever its process; '' = none)
+-- Returns: {RESERVED, node, boot, acks, instance, expires_at} also when repeated; a slot that is
+--   held of another node than the only one asked for is given back first
 --   | {refusal, label}
 -- Writes: leases, pool, reserved, due
 -- Cost: O(log n)
 --- @include "includes/cell"
 --- @include "includes/place"
 --- @include "includes/take_named"
+--- @include "includes/lease_free"
 local policy, job, attempt = cmsgpack.unpack(ARGV[2]), ARGV[3], ARGV[4]
 local home, demand, only = ARGV[5], ARGV[6], ARGV[7]
 local member = job .. '|' .. attempt .. '|' .. home
 local held = redis.call('HGET', BASE .. 'reserved', member)
-if held then
+if held and only ~= '' and held ~= only then
+  lease_free(held, member, job_tie(job))
+  redis.call('HDEL', BASE .. 'reserved', member)
+  redis.call('ZREM', DUE, 'l|' .. held .. '|' .. member)
+elseif held then
   local expires_at = redis.call('ZSCORE', BASE .. 'leases:' .. held, member)
   local n = node_read(held)
   if expires_at and tonumber(expires_at) > now and n[1] then
@@ -26,7 +33,8 @@ local pools, n, node = demand_pools(demand), nil, only
 if only ~= '' then
   n = take_named(only, demand, pools, skip, member, expires_at, tie)
 else
-  node = pick(pools, skip, skips, tie)
+  node = ARGV[9] ~= '' and pick_apart(pools, skip, skips, tie, ARGV[9])
+    or ARGV[9] == '' and pick(pools, skip, skips, tie) or nil
   n = node and lease_take(node, member, expires_at, tie)
 end
 if not n then return { refusal(pools) } end

@@ -1,11 +1,13 @@
 -- A heartbeat: health, load, changed abilities; both sides' view of running jobs is compared.
 -- KEYS: due
--- ARGV: now_ms, policy, node, boot, beat (msgpack map: good, over, acks, running, jobs),
---   capability, conn (the socket it came on; '' = whichever)
+-- ARGV: now_ms, policy, node, boot, beat (msgpack map: good, over, pressure, acks, running,
+--   jobs), capability, conn (the socket it came on; '' = whichever)
+--   pressure: what of its machine is over which threshold, in words for people
 --   running: number of jobs it runs; jobs: their `job|attempt` if the node lists them
 --   capability: the msgpack map if it changed, else ''
 -- Returns: {OK, status, pool, [lease the node does not run ...], [job it should not run ...],
---   [placement ...]} | {NO_NODE} also if another socket of it took its place and is gone | {FENCED}
+--   [placement ...], drain (0 | 1)}
+--   | {NO_NODE} also if another socket of it took its place and is gone | {FENCED}
 -- Writes: node, pool, pools, demands, due
 -- Cost: O(log n + leases)
 --- @include "includes/cell"
@@ -70,9 +72,11 @@ end
 local can = ARGV[6] ~= '' and ARGV[6] or redis.call('HGET', key, 'can')
 redis.call('HSET', key, 'status', status, 'good', good, 'bad', bad, 'beat_at', now,
   'registered_at', registered_at,
-  'over', beat.over and 1 or 0, 'block', node_block(status, known[11] == '1', beat.over),
+  'over', beat.over and 1 or 0, 'pressure', beat.pressure or '',
+  'block', node_block(status, known[11] == '1', beat.over),
   'extra', extra, 'acks', (beat.acks or known[9] == '1') and 1 or 0,
   'missing', ',' .. table.concat(missing, ',') .. ',', 'can', can)
 local pool = pool_enter(node, cmsgpack.unpack(can), known[3])
 if known[10] == '' then node_arm(node, now + tonumber(known[8])) end
-return { Reply.OK, status, pool, lost, unknown, node_settled(node, policy, {}) }
+return { Reply.OK, status, pool, lost, unknown, node_settled(node, policy, {}),
+  known[11] == '1' and 1 or 0 }

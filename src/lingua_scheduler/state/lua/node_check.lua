@@ -1,4 +1,5 @@
--- A node's timer rang: silence, leases that still wait to be moved, or long gone and forgotten.
+-- A node's timer rang: silence, leases that still wait to be moved, or long gone and forgotten (not
+-- while an operator has stopped it: that must hold when it comes back).
 -- KEYS: due
 -- ARGV: now_ms, policy, node
 -- Returns: {OK, status, [lease to move ...]} | {GONE} forgotten | {NO_NODE}
@@ -9,7 +10,8 @@
 --- @include "includes/node_pool"
 local policy, node = cmsgpack.unpack(ARGV[2]), ARGV[3]
 local key, timer = BASE .. 'node:' .. node, 'n|' .. ARGV[3]
-local known = redis.call('HMGET', key, 'status', 'beat_at', 'silence_ms', 'pool', 'orphans')
+local known = redis.call('HMGET', key, 'status', 'beat_at', 'silence_ms', 'pool', 'orphans',
+  'hold')
 if not known[1] then
   redis.call('ZREM', DUE, timer)
   return { Reply.NO_NODE }
@@ -36,6 +38,7 @@ elseif status ~= 'offline' then
   redis.call('ZADD', DUE, silent_at, timer)
 else
   local forget_at = tonumber(known[2]) + policy.stale_ms
+  if known[6] == '1' then forget_at = now + policy.stale_ms end
   if forget_at <= now then
     pool_leave(node, known[4])
     redis.call('ZREM', BASE .. 'nodes', node)

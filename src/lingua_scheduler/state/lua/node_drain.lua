@@ -1,6 +1,8 @@
--- An operator or the node itself stops (or lets flow again) new work; running work goes on.
+-- An operator or the node itself stops (or lets flow again) new work; running work goes on. What an
+-- operator stopped (`hold`) only an operator lets flow again; a node's own drain ends with its
+-- process.
 -- KEYS: due
--- ARGV: now_ms, policy, node, drain (0 | 1)
+-- ARGV: now_ms, policy, node, drain (0 | 1), operator (0 | 1)
 -- Returns: {OK, leases left, [placement ...]} | {NO_NODE}
 -- Writes: node, pool
 -- Cost: O(log n)
@@ -10,9 +12,11 @@
 --- @include "includes/node_state"
 local policy, node = cmsgpack.unpack(ARGV[2]), ARGV[3]
 local key = BASE .. 'node:' .. node
-local known = redis.call('HMGET', key, 'status', 'over')
+local known = redis.call('HMGET', key, 'status', 'over', 'hold')
 if not known[1] then return { Reply.NO_NODE } end
-redis.call('HSET', key, 'drain', ARGV[4],
-  'block', node_block(known[1], ARGV[4] == '1', known[2] == '1'))
+local hold = ARGV[5] == '1' and ARGV[4] or known[3] or '0'
+local drain = (ARGV[4] == '1' or hold == '1') and '1' or '0'
+redis.call('HSET', key, 'drain', drain, 'hold', hold,
+  'block', node_block(known[1], drain == '1', known[2] == '1'))
 local placed = node_settled(node, policy, {})
 return { Reply.OK, leased_count(node), placed }

@@ -1,5 +1,5 @@
 -- A node (re)appears. The same process (boot id) keeps its leases; a new process under the same id
--- fences the old one, whose leases are returned to be moved.
+-- fences the old one, whose leases are returned to be moved. An operator's drain stays with either.
 -- KEYS: due
 -- ARGV: now_ms, policy, node, boot, conn (this socket), capability (msgpack map), about (msgpack
 --   map: instance, max, silence_ms, acks, draining, info, again: the same socket, which the store
@@ -18,14 +18,14 @@ local policy, node, boot, conn = cmsgpack.unpack(ARGV[2]), ARGV[3], ARGV[4], ARG
 local can, about = cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
 local key = BASE .. 'node:' .. node
 local known = redis.call('HMGET', key, 'boot', 'status', 'pool', 'drain', 'orphans',
-  'conn')
+  'conn', 'hold')
 if about.again and known[6] and known[6] ~= conn then return { Reply.FENCED } end
 local same = known[1] == boot
 local status, orphans = 'registering', ''
 if same and known[2] ~= 'offline' then status = known[2] end
 if not same and known[1] then orphans = table.concat(node_leases(node), ',') end
 if same then orphans = known[5] or '' end
-local drain = about.draining or (same and known[4] == '1')
+local drain = about.draining or known[7] == '1' or (same and known[4] == '1')
 redis.call('HSET', key, 'boot', boot, 'conn', conn, 'status', status, 'instance', about.instance,
   'max', about.max, 'silence_ms', about.silence_ms, 'acks', about.acks and 1 or 0,
   'drain', drain and 1 or 0, 'over', 0, 'block', node_block(status, drain, false),

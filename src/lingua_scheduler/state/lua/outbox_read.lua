@@ -1,6 +1,7 @@
 -- Reads a session's outcomes after a position, for a client that came back.
 -- KEYS: due
--- ARGV: now_ms, session, epoch ('' = whatever it is), after_seq, limit
+-- ARGV: now_ms, session, epoch ('' = whatever it is), after_seq, limit, bytes_max (of one answer;
+--   one entry at least)
 -- Returns: {OK, epoch, last_seq, [seq, entry, ...]} | {NO_SESSION}
 --   | {EPOCH_CHANGED, epoch} | {TRIMMED, trimmed, last_seq} the position is outside of what is kept
 -- Writes: nothing
@@ -13,10 +14,12 @@ if ARGV[3] ~= '' and ARGV[3] ~= found[1] then return { Reply.EPOCH_CHANGED, foun
 local trimmed, last = tonumber(found[2]), tonumber(found[3])
 if after < trimmed or after > last then return { Reply.TRIMMED, trimmed, last } end
 local from = after - trimmed
-local entries = redis.call('LRANGE', BASE .. 'outbox:' .. session, from, from + ARGV[5] - 1)
-local out = {}
-for i, entry in ipairs(entries) do
-  out[2 * i - 1] = after + i
-  out[2 * i] = entry
+local key, out, bytes = BASE .. 'outbox:' .. session, {}, 0
+-- One by one, because translated speech is large and a client that was away may have missed much.
+for i = 1, math.min(tonumber(ARGV[5]), last - after) do
+  local entry = redis.call('LINDEX', key, from + i - 1)
+  bytes = bytes + #entry
+  if i > 1 and bytes > tonumber(ARGV[6]) then break end
+  out[2 * i - 1], out[2 * i] = after + i, entry
 end
 return { Reply.OK, found[1], last, out }

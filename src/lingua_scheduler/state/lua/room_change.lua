@@ -1,7 +1,8 @@
 -- Changes something about a member: what it wants to hear, whose own voice, where its client is; or
 -- notes that it spoke, which is news to nobody.
 -- KEYS: due
--- ARGV: now_ms, code, session, what (lang | instance | voice | spoke), value, speaker (of voice)
+-- ARGV: now_ms, code, session, what (lang | instance | voice |
+--   away | spoke), value, speaker (of voice)
 -- Returns: {OK, now, [field, value, ...]} the whole room | {FENCED, now, 'no_room' | 'not_in'}
 -- Writes: room
 -- Cost: O(fields of the room)
@@ -15,7 +16,11 @@ if what == 'spoke' then
   return room_answer(Reply.OK, key)
 end
 local field = 'l:' .. session
-if what == 'instance' then field = 'i:' .. session end
+if what == 'away' then field = 'a:' .. session end
+if what == 'instance' then
+  field = 'i:' .. session
+  redis.call('HDEL', key, 'a:' .. session)
+end
 if what == 'voice' then
   if redis.call('HEXISTS', key, 'm:' .. ARGV[6]) == 0 then return room_refuses('not_in') end
   field = 'v:' .. session .. '|' .. ARGV[6]

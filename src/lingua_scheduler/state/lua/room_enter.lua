@@ -23,12 +23,12 @@ end
 if known[4] then return room_answer(Reply.ALREADY, key) end
 if known[1] and tonumber(known[2]) >= policy.members_max then return room_refuses('full') end
 if not known[1] then
-  redis.call('HSET', key, 'tenant', tenant, 'created_at', is_back and member.created_at or now,
-    'spoke_at', is_back and member.spoke_at or now, 'version', now)
+  redis.call('HSET', key, 'tenant', tenant, 'created_at', is_back and member.created_at or wall,
+    'spoke_at', is_back and member.spoke_at or now, 'version', math.max(now, wall))
 end
 local name, place = member.name, (known[5] or 0) + 1
 redis.call('HSET', key, 'joins', place, 'count', (known[2] or 0) + 1,
-  'm:' .. session, table.concat({ place, is_back and member.joined_at or now, member.home,
+  'm:' .. session, table.concat({ place, is_back and member.joined_at or wall, member.home,
     name and '1' or '0' }, ' ') .. '\n' .. (name or ''),
   'l:' .. session, member.lang, 'i:' .. session, member.instance)
 for speaker, is_wanted in pairs(member.voices or {}) do

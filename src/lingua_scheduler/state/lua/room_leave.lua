@@ -10,7 +10,8 @@
 local key, gone, count = ROOM .. ARGV[2], {}, 0
 if redis.call('EXISTS', key) == 0 then return room_refuses('no_room') end
 for i = 3, #ARGV do
-  if redis.call('HDEL', key, 'm:' .. ARGV[i], 'l:' .. ARGV[i], 'i:' .. ARGV[i]) > 0 then
+  if redis.call('HDEL', key, 'm:' .. ARGV[i], 'l:' .. ARGV[i], 'i:' .. ARGV[i],
+    'a:' .. ARGV[i]) > 0 then
     gone[ARGV[i]] = true
     count = count + 1
   end

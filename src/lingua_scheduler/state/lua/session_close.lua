@@ -2,10 +2,10 @@
 -- what was not delivered stays readable for the resume window, then the server forgets it.
 -- KEYS: due
 -- ARGV: now_ms, policy, session, reason, lapse_only (1 = only if nobody renewed it), fence (0 = any
---   owner)
--- Returns: {SETTLED, epoch, owner, session, [seq, entry, ...], [freed], [placement ...], [cancelled
---   job ...]}
---   | {NO_SESSION} | {NOT_DUE, lapses_at} | {FENCED}
+--   owner), field, value, ... (speech and silence as its owner knows them at the end)
+-- Returns: {SETTLED, epoch, owner, session, outcomes, [freed], [placement ...], [cancelled
+--   job ...], [what became of its speech: as session_speech.lua]}
+--   | {NO_SESSION} | {NOT_DUE, lapses_at} also while jobs live that others wait for | {FENCED}
 -- Writes: as job_settle, for at most lanes * in_flight_max jobs
 -- Cost: O(live jobs)
 --- @include "includes/cell"
@@ -13,6 +13,7 @@
 --- @include "includes/serve_waiting"
 --- @include "includes/lane_entries"
 --- @include "includes/lane_walk"
+--- @include "includes/speech"
 local policy, session = cmsgpack.unpack(ARGV[2]), ARGV[3]
 local key, timer = BASE .. 'session:' .. session, 's|' .. session
 local found = redis.call('HMGET', key, 'epoch', 'closed', 'lanes', 'fence')
@@ -34,6 +35,15 @@ for i = 1, #fields, 2 do
   if job then live[#live + 1] = { tonumber(index), job } end
   if string.sub(fields[i], 1, 5) == 'turn:' then gone[#gone + 1] = fields[i] end
 end
+if ARGV[5] == '1' then
+  -- Its speaker is gone for good, its listeners are not: each of these jobs has an end of its own.
+  for _, entry in ipairs(live) do
+    if job_read(entry[2]).spec.audience then
+      redis.call('ZADD', DUE, now + policy.claim_ms, timer)
+      return { Reply.NOT_DUE, now + policy.claim_ms }
+    end
+  end
+end
 table.sort(live, function(a, b)
   if a[1] ~= b[1] then return a[1] < b[1] end
   return a[2] < b[2]
@@ -48,8 +58,7 @@ for lane in string.gmatch(found[3] or '', '[^ ]+') do
     while at < entry[1] do
       local after = lane_skip(s.skip, at)
       if not after then
-        redis.call('HSET', key, prefix .. at, '=' .. now .. ' missing ' .. at .. ' ' .. lane
-          .. ' - 0 ' .. ARGV[4] .. '\n')
+        redis.call('HSET', key, prefix .. at, '=' .. now .. ' ' .. entry_missing(at, lane, ARGV[4]))
       end
       at = after or at + 1
     end
@@ -73,9 +82,11 @@ for _, entry in ipairs(live) do
 end
 local s = session_read(session, '', 0)
 if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
-redis.call('HSET', key, 'closed', now)
+redis.call('HSET', key, 'closed', now, unpack(ARGV, 7))
+local spoken = speech_ended(key)
 redis.call('PEXPIRE', key, policy.resume_ms)
 redis.call('PEXPIRE', BASE .. 'outbox:' .. session, policy.resume_ms)
 redis.call('ZREM', DUE, timer)
 for _, node in ipairs(order) do serve_waiting(node, nodes[node], policy, placed) end
-return { Reply.SETTLED, s.epoch, s.owner, s.session, out, freed, placed, cancelled }
+return { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out), freed, placed, cancelled,
+  spoken }

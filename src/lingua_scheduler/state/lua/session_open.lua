@@ -1,8 +1,9 @@
 -- Opens a session; its owner may open it again after an answer was lost or the store forgot it.
 -- KEYS: due
 -- ARGV: now_ms, session, owner (instance), tenant, lease_ms, fence (0 = a new session), restart
---   (1 = positions start over: the store went back behind what was delivered), field, value, ...
---   fields: token, about, heard, heard_ms, top (what a later owner needs to go on)
+--   (1 = positions start over: the store went back behind what was delivered), ended ('delivered
+--   silent skipped failed' in ms as the owner knows it, '' = nothing), field, value, ...
+--   fields: token, about, heard, heard_ms, top, speech, passed (what a later owner needs to go on)
 -- Returns: {OPENED, epoch, fence} | {RESUMED, epoch, fence} | {FENCED, 'tenant' | owner}
 -- Writes: session, due. A closed session that is opened again starts over under a new epoch.
 -- Cost: O(1)
@@ -17,21 +18,35 @@ if found[1] and not found[3] then
   if found[2] ~= owner and fence <= known then return { Reply.FENCED, found[2] } end
   local epoch = found[1]
   fence = math.max(fence, known)
-  redis.call('HSET', key, 'owner', owner, 'fence', fence, unpack(ARGV, 8))
+  redis.call('HSET', key, 'owner', owner, 'fence', fence, unpack(ARGV, 9))
+  if ARGV[8] ~= '' then
+    -- A store that went back has lost some of it.
+    local sums, at = {}, 1
+    for ms in string.gmatch(redis.call('HGET', key, 'ended') or '0 0 0 0', '%d+') do
+      sums[#sums + 1] = tonumber(ms)
+    end
+    for ms in string.gmatch(ARGV[8], '%d+') do
+      sums[at] = math.max(sums[at], tonumber(ms))
+      at = at + 1
+    end
+    redis.call('HSET', key, 'ended', table.concat(sums, ' '))
+  end
   if ARGV[7] == '1' then
     -- What the outbox still has gets new positions: whoever has it already knows it by its index.
-    epoch = string.format('%.0f', math.max(now, epoch + 1))
+    epoch = string.format('%.0f', math.max(now, wall, epoch + 1))
     redis.call('HSET', key, 'epoch', epoch, 'trimmed', 0,
       'seq', redis.call('LLEN', BASE .. 'outbox:' .. session))
   end
   redis.call('ZADD', DUE, now + ARGV[5], 's|' .. session)
   return { Reply.RESUMED, epoch, fence }
 end
-local epoch = found[1] and math.max(now, found[1] + 1) or now
+-- The server's time as well: a store that was put back has a clock that was, too.
+local epoch = math.max(now, wall, found[1] and found[1] + 1 or 0)
 -- Whoever had the closed one must not pass for the owner of this one; its own owner goes on.
 fence = math.max(fence, fence > 0 and found[2] == owner and known or known + 1)
 redis.call('DEL', key, BASE .. 'outbox:' .. session)
 redis.call('HSET', key, 'epoch', epoch, 'owner', owner, 'fence', fence, 'tenant', tenant,
-  'seq', 0, 'trimmed', 0, 'opened_at', now, unpack(ARGV, 8))
+  'seq', 0, 'trimmed', 0, 'opened_at', now, unpack(ARGV, 9))
+if ARGV[8] ~= '' then redis.call('HSET', key, 'ended', ARGV[8]) end
 redis.call('ZADD', DUE, now + ARGV[5], 's|' .. session)
 return { Reply.OPENED, string.format('%.0f', epoch), fence }

@@ -4,13 +4,16 @@
 -- ARGV: now_ms, session, owner (instance), tenant, token, lease_ms, epoch, after_seq (the client's
 --   position)
 -- Returns: {RESUMED, epoch, fence, previous owner, about, heard, heard_ms, top, seq, [lane, next
---   unknown index, ...], [index of an outcome still to come ...], [turn that was not closed ...]}
+--   unknown index, ...], [index of an outcome still to come ...], [turn that was not closed ...],
+--   [what became of its speech: as session_speech.lua], [index, ms, languages, best end so far,
+--   languages that ended, ...] of utterances that have not ended in all languages}
 --   | {NO_SESSION} | {SESSION_CLOSED} | {FENCED} not its token or tenant
 --   | {TRIMMED, trimmed, seq} the position is outside of what is kept
 -- Writes: session, due
 -- Cost: O(fields of the session)
 --- @include "includes/cell"
 --- @include "includes/lane_entries"
+--- @include "includes/speech"
 local session, key = ARGV[2], BASE .. 'session:' .. ARGV[2]
 local s = redis.call('HMGET', key, 'epoch', 'owner', 'closed', 'fence', 'tenant', 'token', 'about',
   'heard', 'heard_ms', 'top', 'seq', 'trimmed', 'lanes')
@@ -21,25 +24,45 @@ local epoch, after, seq, trimmed = s[1], tonumber(ARGV[8]), tonumber(s[11]), ton
 if epoch == ARGV[7] and after < trimmed then return { Reply.TRIMMED, trimmed, seq } end
 if epoch == ARGV[7] and after > seq then
   -- The client has outcomes that the store lost: positions start over.
-  epoch = string.format('%.0f', math.max(now, epoch + 1))
+  epoch = string.format('%.0f', math.max(now, wall, epoch + 1))
   seq = redis.call('LLEN', BASE .. 'outbox:' .. session)
   redis.call('HSET', key, 'epoch', epoch, 'trimmed', 0, 'seq', seq)
 end
 local fence = s[4] + 1
 redis.call('HSET', key, 'owner', ARGV[3], 'fence', fence)
 redis.call('ZADD', DUE, now + ARGV[6], 's|' .. session)
-local lanes, open, turns = {}, {}, {}
+local lanes, open, turns, unsettled, seen = {}, {}, {}, {}, {}
 for lane in string.gmatch(s[13] or '', '[^ ]+') do
   local known = tonumber(redis.call('HGET', key, 'next:' .. lane) or 0)
   for _, entry in ipairs(lane_entries(key, lane)) do
-    open[#open + 1] = entry[1]
+    if lane ~= '~' then open[#open + 1] = entry[1] end
     known = math.max(known, entry[1] + 1)
+    local job = not seen[entry[1]] and string.match(entry[3], '^%d+ (.+)$')
+    local found = job and redis.call('HGET', BASE .. 'job:' .. job, 'spec')
+    local spec = found and cmsgpack.unpack(found)
+    if spec and spec.ms and redis.call('HEXISTS', key, 'of:' .. entry[1]) == 0 then
+      seen[entry[1]] = true
+      unsettled[#unsettled + 1] = { entry[1], spec.ms, spec.lanes or 1, 4, '' }
+    end
   end
   lanes[#lanes + 1], lanes[#lanes + 2] = lane, known
+end
+-- What listeners have not got yet the speaker has not been told to have passed.
+for _, line in ipairs(redis.call('LRANGE', BASE .. 'relay:' .. session, 0, -1)) do
+  local index, lane = string.match(line, '^%S+ %d+ %S+ (%d+) (%S+)')
+  if lane ~= '~' then open[#open + 1] = tonumber(index) end
 end
 for _, field in ipairs(redis.call('HKEYS', key)) do
   local turn = string.match(field, '^turn:([^/]+)$')
   if turn then turns[#turns + 1] = turn end
+  local index = string.match(field, '^of:(%d+)$')
+  if index then
+    local ms, of, best, ended =
+      string.match(redis.call('HGET', key, field), '^(%d+) (%d+) (%d) (.*)$')
+    unsettled[#unsettled + 1] =
+      { tonumber(index), tonumber(ms), tonumber(of), tonumber(best), ended }
+  end
 end
+table.sort(unsettled, function(a, b) return a[1] < b[1] end)
 return { Reply.RESUMED, epoch, fence, s[2], s[7] or '', tonumber(s[8] or -1), tonumber(s[9] or 0),
-  tonumber(s[10] or 0), seq, lanes, open, turns }
+  tonumber(s[10] or 0), seq, lanes, open, turns, speech_of(key), unsettled }

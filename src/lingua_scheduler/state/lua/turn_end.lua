@@ -1,7 +1,7 @@
 -- Ends a turn that has no closing piece of its own: silent slices end, the affinity is forgotten.
 -- KEYS: due
 -- ARGV: now_ms, policy, session, turn, fence (0 = any owner)
--- Returns: {SETTLED, epoch, owner, session, [seq, entry, ...], [freed]} | {NO_SESSION}
+-- Returns: {SETTLED, epoch, owner, session, outcomes, [freed]} | {NO_SESSION}
 --   | {FENCED}
 -- Writes: session; as job_settle for silent slices
 -- Cost: O(lanes * in_flight_max)
@@ -19,4 +19,4 @@ for lane in string.gmatch(found[3] or '', '[^ ]+') do
   forget[#forget + 1] = 'turn:' .. turn .. '/' .. lane
 end
 redis.call('HDEL', key, unpack(forget))
-return { Reply.SETTLED, found[1], found[2], session, out, freed }
+return { Reply.SETTLED, found[1], found[2], session, outcomes_of(out), freed }

@@ -8,6 +8,30 @@ local function turn_affinity(spec)
   return found[1] or found[2] or nil
 end
 
+-- All nodes the turn's jobs went to, in the order they are asked for one more: this language's own,
+-- the turn's, those of its other languages.
+local function turn_nodes(spec)
+  local nodes, known = {}, {}
+  local function add(found, count)
+    for i = 1, count do
+      if found[i] and not known[found[i]] then
+        known[found[i]], nodes[#nodes + 1] = true, found[i]
+      end
+    end
+  end
+  if not spec.turn then return nodes end
+  local key, turn = BASE .. 'session:' .. spec.session, 'turn:' .. spec.turn
+  local found = redis.call('HMGET', key, turn .. '/' .. spec.lane, turn, 'lanes')
+  add(found, 2)
+  if #nodes == 0 then return nodes end
+  local fields = {}
+  for lane in string.gmatch(found[3] or '', '[^ ]+') do
+    if lane ~= spec.lane then fields[#fields + 1] = turn .. '/' .. lane end
+  end
+  if #fields > 0 then add(redis.call('HMGET', key, unpack(fields)), #fields) end
+  return nodes
+end
+
 -- n: the node's fields; what follows are further fields of the record. Returns the placement as
 -- replies carry it.
 local function assign(job, spec, attempt, cell, node, n, policy, ...)
@@ -25,7 +49,8 @@ local function assign(job, spec, attempt, cell, node, n, policy, ...)
     redis.call('HSET', BASE .. 'session:' .. spec.session, 'last_node', node, 'last_node_at', now)
   end
   redis.call('HSET', BASE .. 'job:' .. job, 'state', 'CREATED', 'attempt', attempt, 'node', node,
-    'cell', cell, 'boot', n[5], 'acks', n[6], 'ends_at', ends_at, 'due_at', due_at, ...)
+    'cell', cell, 'boot', n[5], 'acks', n[6], 'ends_at', ends_at, 'due_at', due_at,
+    'placed_at', now, ...)
   redis.call('ZADD', DUE, due_at, 'j|' .. job)
-  return { job, attempt, node, cell, n[7] or '', moved, ends_at }
+  return { job, attempt, node, cell, n[7] or '', moved, ends_at, n[4] }
 end

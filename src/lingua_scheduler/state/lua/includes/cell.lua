@@ -1,13 +1,15 @@
 -- The ground every script stands on: the cell, its clock, its key names.
 -- KEYS[1] is always the cell's timer set `<prefix>:v1:{cN}:due`; every other key is derived from
--- it, so that all keys of a call share one hash tag. ARGV[1] is now in ms; 0 asks the server, so
--- that one clock decides all leases (tests pass time). A script's functions are made anew at every
--- call, so what is rarely needed is nested in the function that needs it.
+-- it, so that all keys of a call share one hash tag. ARGV[1] is the server's time in ms; 0 asks it
+-- (tests pass time). A script's functions are made anew at every call, so what is rarely needed is
+-- nested in the function that needs it.
 local DUE = KEYS[1]
 local BASE = string.sub(DUE, 1, -4)
 local CELL = string.match(DUE, '{(.-)}')
-local now = tonumber(ARGV[1])
-if now == 0 then
+-- The server's own time, for people to read and for what must be newer than all before it.
+local wall = tonumber(ARGV[1])
+if wall == 0 then
   local time = redis.call('TIME')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
+  wall = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+--- @include "includes/clock"

@@ -1,5 +1,5 @@
 -- Which pools of this cell can do what a job needs, specialists first.
--- A demand is text: directions|services|features|speech|tenant|pins|paired, each a comma list;
+-- A demand is text: directions|services|features|speech|tenant|labels|paired, each a comma list;
 -- a direction is `src>tgt`, `*>tgt` (any source) or `src>` (no translation wanted).
 -- The answer is kept in the hash `demands` until a pool appears or disappears. It reads
 -- `;id,id;id#reason`: groups of equally broad pools, then why the refused pool that came furthest

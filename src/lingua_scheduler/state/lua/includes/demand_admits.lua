@@ -8,5 +8,5 @@ local function demand_admits(demand, pools, node, pool)
   local want = rules.parts(demand)
   if want[7] ~= node then return false end
   local can = redis.call('HGET', BASE .. 'pools', pool)
-  return can and rules.refuses(cjson.decode(can), want, pool, true) == nil or false
+  return can and rules.refuses(cjson.decode(can), want, true) == nil or false
 end

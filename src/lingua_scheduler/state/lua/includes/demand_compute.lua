@@ -6,7 +6,7 @@ local function demand_compute(demand)
   local want, pools = rules.parts(demand), redis.call('HGETALL', BASE .. 'pools')
   for i = 1, #pools, 2 do
     local can = cjson.decode(pools[i + 1])
-    local refused = rules.refuses(can, want, pools[i], false)
+    local refused = rules.refuses(can, want, false)
     if not refused then
       fits[#fits + 1] = { can.breadth, pools[i] }
     elseif refused > furthest then

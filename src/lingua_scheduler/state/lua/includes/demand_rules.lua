@@ -54,7 +54,7 @@ local function demand_rules()
   end
 
   -- Returns nil when the pool serves the demand, else the number of the filter that removed it.
-  function rules.refuses(can, want, pool, paired)
+  function rules.refuses(can, want, paired)
     for direction in string.gmatch(want[1], '[^,]+') do
       local source, target = string.match(direction, '^(.-)>(.*)$')
       if not serves_direction(can, source, target) then return 1 end
@@ -64,9 +64,7 @@ local function demand_rules()
     if not has_all(set_of(can.features), want[3]) then return 4 end
     if paired then return nil end
     if can.owner ~= '' and can.owner ~= want[5] then return 5 end
-    if want[6] ~= '' and not string.find(',' .. want[6] .. ',', ',' .. pool .. ',', 1, true) then
-      return 6
-    end
+    if not has_all(set_of(can.labels or {}), want[6]) then return 6 end
     return nil
   end
 

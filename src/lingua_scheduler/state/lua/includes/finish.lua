@@ -2,6 +2,7 @@
 -- in one step. Used by every script that can end a job.
 --- @include "includes/lease_free"
 --- @include "includes/release"
+--- @include "includes/account"
 
 -- record: state, attempt, node, cell, spec, ended; what only some scripts need they read.
 local function job_read(job)
@@ -40,27 +41,42 @@ local function job_leaves(job, record)
   -- closing piece.
   local whole = true
   for lane in string.gmatch(redis.call('HGET', key, 'lanes') or '', '[^ ]+') do
-    local held = redis.call('HGET', key, 'at:' .. lane .. ':' .. spec.index)
+    local held = lane ~= '~' and redis.call('HGET', key, 'at:' .. lane .. ':' .. spec.index)
     if held and string.byte(held) ~= 61 then whole = false end
   end
   redis.call('HDEL', key, 'turn:' .. spec.turn .. '/' .. spec.lane)
   if whole then redis.call('HDEL', key, 'turn:' .. spec.turn) end
 end
 
--- `out` collects seq, entry of everything this releases. Returns the session's fields.
-local function job_finish(job, record, kind, reason, payload, binding_ms, out)
+-- `out` collects seq, entry of everything this releases. `text`: the payload without sound, for
+-- listeners who need no more and for the speaker. Returns the session's fields.
+local function job_finish(job, record, kind, reason, payload, binding_ms, out, text)
   local spec, key = record.spec, BASE .. 'job:' .. job
   local s = session_read(spec.session, spec.lane, spec.index)
-  local entry = kind .. ' ' .. spec.index .. ' ' .. spec.lane .. ' ' .. job .. ' '
-    .. record.attempt_text .. ' ' .. reason .. '\n' .. payload
+  if spec.ms then
+    s.ended = account(BASE .. 'session:' .. spec.session, s.ended, spec, fate_of(kind))
+  end
+  -- Its client named the request and may ask for this answer again.
+  if spec.sound then redis.call('HSET', key, 'answer', payload) end
+  local head = job .. ' ' .. record.attempt_text .. ' ' .. reason
+  local place = kind .. ' ' .. spec.index .. ' ' .. spec.lane .. ' ' .. head
+  local entry = spec.audience and entry_for_others(place, spec.audience, text or '', payload)
+    or place .. '\n' .. payload
   local seq = lane_settle(spec.session, spec.lane, spec.index, s, entry, binding_ms, out)
   if seq then
-    redis.call('HSET', key, 'state', 'RELEASED', 'outcome', kind, 'seq', seq)
+    redis.call('HSET', key, 'state', 'RELEASED', 'outcome', kind, 'seq', seq, 'reason', reason,
+      'ended_at', now)
     redis.call('PEXPIRE', key, binding_ms)
   else
-    redis.call('HSET', key, 'state', 'FINISHED', 'outcome', kind)
+    redis.call('HSET', key, 'state', 'FINISHED', 'outcome', kind, 'reason', reason,
+      'ended_at', now)
   end
   redis.call('ZREM', DUE, 'j|' .. job)
   if record.node == '' or spec.audio or spec.closes_turn then job_leaves(job, record) end
+  if spec.readers then
+    --- @include "includes/readers_end"
+    local words = (text or '') ~= '' and text or payload
+    readers_end(spec, kind, head, words, binding_ms, out)
+  end
   return s
 end

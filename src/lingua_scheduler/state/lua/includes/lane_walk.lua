@@ -1,5 +1,6 @@
 -- Releasing on from an index over what already waits there.
 --- @include "includes/lane_skip"
+--- @include "includes/outcome"
 
 local function job_released(job, seq, binding_ms)
   local key = BASE .. 'job:' .. job
@@ -15,11 +16,15 @@ local function lane_walk(session, lane, s, binding_ms, out, done)
     local value = redis.call('HGET', key, field)
     if value and string.byte(value) == 61 then
       local entry = string.match(value, '^=%d+ (.*)$')
-      s.seq = s.seq + 1
-      redis.call('RPUSH', BASE .. 'outbox:' .. session, entry)
-      out[#out + 1], out[#out + 2] = s.seq, entry
-      local job = string.match(entry, '^%S+ %d+ %S+ (%S+)')
-      if job ~= '-' then job_released(job, s.seq, binding_ms) end
+      local seq = outcome_out(session, s, entry, out)
+      -- Its own job, none ('-'), or the answer that another session's job has given ('='). A
+      -- transcript is not the job's own outcome.
+      local mark, job = string.match(entry, '^%S+ %d+ %S+ ([-=]?)(%S*)')
+      if mark == '' and lane ~= '~' then
+        job_released(job, seq, binding_ms)
+      elseif mark == '=' then
+        redis.call('HSET', key, 'told:' .. job, s.next .. ' ' .. seq)
+      end
       done[#done + 1] = field
       s.next = s.next + 1
     else

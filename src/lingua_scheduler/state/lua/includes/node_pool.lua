@@ -1,7 +1,8 @@
 -- A node's pool follows from what it can do now: declared capability less the services marked as
 -- unavailable. Nodes with equal abilities share a pool; a node is in exactly one.
 -- Capability (msgpack map): langs (json text), breadth, services (type -> implementation ids),
--- features (sorted list), owner (tenant of a private node, or '').
+-- features (sorted list), owner (tenant of a private node, or ''), labels (sorted list; an older
+-- instance writes none). A pool without labels has the name it always had.
 
 -- A service works while it is not marked by its type and has an implementation that is not marked.
 local function services_left(services, marks)
@@ -30,11 +31,13 @@ local function json_list(list)
 end
 
 local function pool_descriptor(can, services)
+  local labels = can.labels or {}
   local breadth = can.breadth * 1000 + #services * 20 + #can.features
   return table.concat({ '{"breadth":', string.format('%d', breadth), ',',
     string.sub(can.langs, 2, -2),
     ',"services":', json_list(services), ',"features":', json_list(can.features),
-    ',"owner":', cjson.encode(can.owner), '}' })
+    ',"owner":', cjson.encode(can.owner),
+    #labels > 0 and ',"labels":' .. cjson.encode(labels) or '', '}' })
 end
 
 local function pool_leave(node, pool)

@@ -1,45 +1,75 @@
 -- The placement policy inside one cell: the same order as jobs/placement.py, its pure twin.
 -- Among equally broad pools two that have a free node are compared, beginning at a place the job's
--- own chance decides; within a pool the least loaded node is exact. O(log n) in nodes.
+-- own chance decides, or at the pool that served the session and its languages last, which is then
+-- left only for one that is clearly less loaded; within a pool the least loaded node is exact.
+-- O(log n) in nodes.
 --- @include "includes/lease"
 --- @include "includes/demand"
+-- A quarter of the slots, as scores count them.
+local STICKY = 250 * TIES
+-- Which group of pools the last pick took a node of, the narrowest being 1; and, if people want to
+-- know (`policy.explains`), what it looked at: `pool node score`, or `tried` for the score.
+local rank, looked
 
 -- `skip` maps node -> boot: an attempt failed there, and only that process of the node is excluded;
--- boot '*' excludes the node whatever its process.
+-- boot '*' excludes the node whatever its process, node '*' every node.
 local function skipped(skip, node)
-  local boot = skip[node]
+  local boot = skip['*'] or skip[node]
   if not boot then return false end
   return boot == '*' or boot == redis.call('HGET', BASE .. 'node:' .. node, 'boot')
 end
 
 local function pool_top(pool, skip, skips)
+  local LOOKED_MAX = 32
   local top = redis.call('ZRANGE', BASE .. 'pool:' .. pool, 0, skips, 'WITHSCORES')
   for i = 1, #top, 2 do
     local score = tonumber(top[i + 1])
+    local out = skips > 0 and score < FULL and skipped(skip, top[i])
+    if looked and #looked < LOOKED_MAX then
+      looked[#looked + 1] = pool .. ' ' .. top[i] .. ' ' .. (out and 'tried' or top[i + 1])
+    end
     if score >= FULL then return nil end
-    if skips == 0 or not skipped(skip, top[i]) then return top[i], score end
+    if not out then return top[i], score end
   end
   return nil
 end
 
-local function pick(pools, skip, skips, tie)
+-- spec: of the job, where its session is in this cell and sticks to pools; else nil.
+local function pick(pools, skip, skips, tie, spec)
   local from = 1
+  rank = 0
   while string.byte(pools, from) == 59 do
     local to = string.find(pools, '[;#]', from + 1)
     local group = string.sub(pools, from + 1, to - 1)
     local count = (#group + 1) / POOL_WIDTH
-    from = to
+    from, rank = to, rank + 1
     local first, best, best_score, seen = math.floor(tie * count / TIES), nil, FULL, 0
+    local session, pair, kept, chosen
+    if spec and count > 1 then
+      session, pair = BASE .. 'session:' .. spec.session, string.match(spec.demand, '^[^|]*')
+      local known = redis.call('HMGET', session, 'epoch', 'pool:' .. spec.lane)
+      local of, pool = string.match(known[2] or '', '^(.-) (.*)$')
+      local at = of == pair and string.find(group, pool, 1, true)
+      if at then first, kept = (at - 1) / POOL_WIDTH, pool end
+      if not known[1] then session = nil end
+    end
     for i = 0, count - 1 do
       local at = ((first + i) % count) * POOL_WIDTH
-      local node, score = pool_top(string.sub(group, at + 1, at + POOL_WIDTH - 1), skip, skips)
+      local pool = string.sub(group, at + 1, at + POOL_WIDTH - 1)
+      local node, score = pool_top(pool, skip, skips)
       if node then
-        if score < best_score then best, best_score = node, score end
+        if pool == kept then score = score - STICKY end
+        if score < best_score then best, best_score, chosen = node, score, pool end
         seen = seen + 1
         if seen == 2 then break end
       end
     end
-    if best then return best end
+    if best then
+      if session and chosen ~= kept then
+        redis.call('HSET', session, 'pool:' .. spec.lane, pair .. ' ' .. chosen)
+      end
+      return best
+    end
   end
   return nil
 end

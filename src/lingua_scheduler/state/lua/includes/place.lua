@@ -1,5 +1,6 @@
--- Finding a node for a job in this cell and taking its slot: affinity, then the preferred node,
--- then the pools; a second try without the spread exclusion. Nothing is written when nobody can
+-- Finding a node for a job in this cell and taking its slot: the turn's nodes, then the preferred
+-- one, then the pools; the first job of a turn stays away from the node of the session's last one
+-- where `spread` is asked for, with a second try without that. Nothing is written when nobody can
 -- take it.
 --- @include "includes/pick"
 --- @include "includes/assign"
@@ -18,46 +19,60 @@ local function lease_expiry(policy)
   return now + policy.attempt_ms + policy.lease_grace_ms
 end
 
--- The turn's node if it is in this cell, else the preferred one.
+-- Of the turn's nodes the first in this cell that can take it, else the preferred one. Returns its
+-- fields, its name, and whether the turn has a node anywhere.
 local function take_wanted(spec, pools, skip, member, expires_at, tie)
   --- @include "includes/take_named"
-  local affinity = turn_affinity(spec)
-  local cell, held = string.match(affinity or '', '^(.-)/(.*)$')
-  if cell == CELL then
-    local n = take_named(held, spec.demand, pools, skip, member, expires_at, tie)
-    if n then return n, held end
+  local nodes = turn_nodes(spec)
+  for _, holder in ipairs(nodes) do
+    local cell, held = string.match(holder, '^(.-)/(.*)$')
+    local n = cell == CELL and take_named(held, spec.demand, pools, skip, member, expires_at, tie)
+    if n then return n, held, true end
   end
-  if not spec.preferred then return nil end
   local wanted = spec.preferred
-  return take_named(wanted, spec.demand, pools, skip, member, expires_at, tie), wanted
+  local n = wanted and take_named(wanted, spec.demand, pools, skip, member, expires_at, tie) or nil
+  return n, wanted, #nodes > 0
 end
 
--- Picks, for once leaving out the node this session's last job went to.
-local function pick_apart(spec, pools, skip, skips, tie, spread_ms)
+-- The node this session's last job went to, if that was lately.
+local function spread_from(spec, spread_ms)
   local last = redis.call('HMGET', BASE .. 'session:' .. spec.session, 'last_node', 'last_node_at')
-  if not last[1] or now - last[2] >= spread_ms then return nil end
+  return last[1] and now - last[2] < spread_ms and last[1] or nil
+end
+
+-- Picks, leaving out one node whatever its process.
+local function pick_apart(pools, skip, skips, tie, avoid, sticky)
   local apart = {}
   for node, boot in pairs(skip) do apart[node] = boot end
-  apart[last[1]] = '*'
-  return pick(pools, apart, skips + 1, tie)
+  apart[avoid] = '*'
+  return pick(pools, apart, skips + 1, tie, sticky)
 end
 
--- Returns the placement; or nil, code, label.
-local function place(job, spec, attempt, tried, policy, ...)
+-- `apart`: no second try here without the spread exclusion, other cells are asked with it first.
+-- Returns the placement; or nil, code, label, the node to stay away from.
+local function place(job, spec, attempt, tried, policy, apart, ...)
   local member, expires_at, tie = job .. '|' .. attempt, lease_expiry(policy), job_tie(job)
   local skip, skips = tried_boots(tried)
-  local pools = demand_pools(spec.demand)
-  local n, node
+  local pools, sticky = demand_pools(spec.demand), policy.sticky_pools and spec or nil
+  local n, node, in_turn, how
+  looked = policy.explains and {} or nil
   if spec.turn or spec.preferred then
-    n, node = take_wanted(spec, pools, skip, member, expires_at, tie)
+    n, node, in_turn = take_wanted(spec, pools, skip, member, expires_at, tie)
+    how = node == spec.preferred and 'preferred' or 'turn'
   end
   if not n then
-    node = policy.spread and not spec.turn
-      and pick_apart(spec, pools, skip, skips, tie, policy.spread_ms)
-      or pick(pools, skip, skips, tie)
-    if not node then return nil, refusal(pools) end
+    local avoid = policy.spread and not in_turn and spread_from(spec, policy.spread_ms) or nil
+    node = avoid and pick_apart(pools, skip, skips, tie, avoid, sticky) or nil
+    if not node and not (avoid and apart) then node = pick(pools, skip, skips, tie, sticky) end
+    how = rank
+    if not node then
+      local code, label = refusal(pools)
+      return nil, code, label, avoid or ''
+    end
     n = lease_take(node, member, expires_at, tie)
     assert(n, 'the top of a pool could not take work')
   end
-  return assign(job, spec, attempt, CELL, node, n, policy, ...)
+  local placement = assign(job, spec, attempt, CELL, node, n, policy, ...)
+  placement[9], placement[10] = how, looked
+  return placement
 end

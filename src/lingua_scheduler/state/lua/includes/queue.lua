@@ -1,5 +1,6 @@
 -- Jobs that wait for a node: earliest deadline first within a demand, demands by their earliest
--- deadline, and one set of all for the bound. Bounded in jobs and in distinct demands.
+-- deadline, and one set of all for the bound. Bounded in jobs and in distinct demands. Jobs of one
+-- millisecond go by utterance index, which is behind the point: slices must arrive in order.
 local WAITING_DEMANDS_MAX = 256
 
 local function queue_full(demand, jobs_max)
@@ -8,10 +9,11 @@ local function queue_full(demand, jobs_max)
     and not redis.call('ZSCORE', BASE .. 'waiting', demand)
 end
 
-local function queue_add(job, demand, deadline)
+local function queue_add(job, spec, deadline)
+  local place = deadline + spec.index % 4096 / 4096
   redis.call('ZADD', BASE .. 'pending', deadline, job)
-  redis.call('ZADD', BASE .. 'queue:' .. demand, deadline, job)
-  redis.call('ZADD', BASE .. 'waiting', 'LT', deadline, demand)
+  redis.call('ZADD', BASE .. 'queue:' .. spec.demand, place, job)
+  redis.call('ZADD', BASE .. 'waiting', 'LT', place, spec.demand)
 end
 
 local function queue_remove(job, demand)

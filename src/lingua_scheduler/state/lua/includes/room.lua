@@ -4,6 +4,7 @@
 --   m:<session>             '<place in the order> <joined_at> <home cell> <1 = has a name>\n<name>'
 --   l:<session>             the language it wants to hear, '' = none
 --   i:<session>             the instance that has its client
+--   a:<session>             1 while its client is away
 --   v:<session>|<speaker>   1 or 0: whether it wants that speaker's own voice
 local ROOM = BASE .. 'room:'
 

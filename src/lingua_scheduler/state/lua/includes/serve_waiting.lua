@@ -6,14 +6,16 @@ local function serve_waiting(node, pool, policy, placed)
   --- @include "includes/queue"
   --- @include "includes/place"
   --- @include "includes/demand_admits"
-  local LOOK_MAX = 8
+  --- @include "includes/rests"
+  local LOOK_MAX = 64 -- those that leave this node out must not hide the others
 
   -- Returns false when the node is full.
   local function serve_demand(demand)
     for _, job in ipairs(redis.call('ZRANGE', BASE .. 'queue:' .. demand, 0, LOOK_MAX - 1)) do
-      local found = redis.call('HMGET', BASE .. 'job:' .. job, 'spec', 'attempt', 'tried')
+      local found = redis.call('HMGET', BASE .. 'job:' .. job, 'spec', 'attempt', 'tried', 'rests')
       local attempt = tonumber(found[2] or 0) + 1
-      if found[1] and not skipped(tried_boots(found[3] or ''), node) then
+      local skip = tried_boots(left_out(found[3] or '', found[4]))
+      if found[1] and not skipped(skip, node) then
         local n = lease_take(node, job .. '|' .. attempt, lease_expiry(policy), job_tie(job))
         if not n then return false end
         queue_remove(job, demand)

@@ -1,0 +1,89 @@
+"""What the nodes tell the nemesis: a result of something said in a room is on its way, just now."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lingua_scheduler.bench.chaos import speech
+from lingua_scheduler.bench.chaos.people import OWNERS
+from lingua_scheduler.bench.chaos.process import HarnessFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from lingua_scheduler.bench.chaos.cast import Instance
+
+DATAGRAM_BYTES: Final = 4096
+
+
+class Moment(NamedTuple):
+    """A result leaves its node: what it is of, who has the node, who has the speaker."""
+
+    said: str
+    host: Instance | None
+    owner: Instance | None
+
+
+class Deliveries:
+    """Hears every such moment, and gives out the next one when somebody asks."""
+
+    def __init__(self, name: str, place: Path, instances: Sequence[Instance]) -> None:
+        self.name = name
+        self._place = place
+        self._instances = instances
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)  # noqa: FBT003
+        self._socket.bind(f"\0{name}")
+        self._waiting: asyncio.Future[Moment] | None = None
+        asyncio.get_running_loop().add_reader(self._socket, self._read)
+
+    async def next(self, bound_s: float) -> Moment:
+        """Wait for the next moment."""
+        assert self._waiting is None, "one at a time"
+        self._waiting = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(bound_s):
+                return await self._waiting
+        except TimeoutError:
+            raise HarnessFailed(f"no result for a room within {bound_s:g} s") from None
+        finally:
+            self._waiting = None
+
+    def close(self) -> None:
+        """Hear no more."""
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                said, _, url = self._socket.recv(DATAGRAM_BYTES).decode().partition(" ")
+                if self._waiting is not None and not self._waiting.done():
+                    self._waiting.set_result(Moment(said, self._host(url), self._owner(said)))
+
+    def _host(self, url: str) -> Instance | None:
+        return next((one for one in self._instances if one.node_url() == url), None)
+
+    def _owner(self, said: str) -> Instance | None:
+        """Return whose client the speaker is, as the people's process wrote it down."""
+        named = speech.read(said)
+        assert named is not None
+        with (self._place / OWNERS).open("rb") as file:
+            file.seek(named.speaker - speech.FIRST_PERSON)
+            number = int.from_bytes(file.read(1), "big")
+        return self._instances[number - 1] if number else None
+
+
+@contextlib.contextmanager
+def hearing_deliveries(place: Path, instances: Sequence[Instance]) -> Iterator[Deliveries]:
+    """Hear them under a name of this run's own."""
+    deliveries = Deliveries(f"lingua-chaos-{os.getpid()}-{id(place)}", place, instances)
+    try:
+        yield deliveries
+    finally:
+        deliveries.close()

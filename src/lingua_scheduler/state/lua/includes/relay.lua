@@ -1,0 +1,100 @@
+-- The way of an outcome to its listeners. Who they are was decided when the utterance was cut:
+-- `cell/session` of each, with spaces between. Those of this cell get it in the step that releases
+-- it. Where some are in other cells, or not there after the store lost them, it stands in the list
+-- `relay:<session>` until everybody has it: any instance may go on with it (`relay_run`), and the
+-- timer `x|<session>` makes sure that one does. In the list: `id at_ms kind index lane job attempt
+-- reason`, a newline, the audience. The speaker is told that it passed (an entry `+kind ...` in its
+-- own outbox, with the text) when nobody waits for it any more; of transcripts it is told nothing.
+--- @include "includes/hear"
+local RELAY_MS, ABSENT_MS, LISTED = 1000, 5000, '#'
+
+-- Gives an outcome to its listeners of this cell. `done`: 'cell id' that were reached elsewhere;
+-- `held`: listeners that an earlier outcome has not reached. Returns whether anybody waits, and
+-- those elsewhere who do, or nil.
+local function relay_hear(item, audience, policy, done, held, out)
+  local rows, waits, elsewhere = {}, false, nil
+  for where, cell, name in string.gmatch(audience, '(([^/ ]+)/([^ ]+))') do
+    if held[name] then
+      waits = true
+    elseif cell ~= CELL then
+      if not done[cell .. ' ' .. item.id] then
+        waits, elsewhere, held[name] = true, elsewhere or {}, true
+        elsewhere[#elsewhere + 1] = where
+      end
+    elseif not hear(name, item, policy, rows) and now - item.at < ABSENT_MS then
+      waits, held[name] = true, true
+    end
+  end
+  heard_note(item, rows, out)
+  return waits, elsewhere
+end
+
+-- Everybody has it: the speaker is told so. Returns the position.
+local function relay_passed(session, s, item, out)
+  local text = ''
+  if item.is_kept then
+    text = redis.call('HGET', BASE .. 'heard:' .. item.id, 't') or ''
+    heard_drop(item.id, LISTED)
+  end
+  if string.match(item.head, '^%d+ (%S+)') == '~' or s.epoch == '' then return 0 end
+  local entry = '+' .. item.kind .. ' ' .. item.head .. '\n' .. text
+  s.seq = s.seq + 1
+  redis.call('RPUSH', BASE .. 'outbox:' .. session, entry)
+  out[#out + 1], out[#out + 2] = s.seq, entry
+  return s.seq
+end
+
+-- What the caller must bring to other cells.
+local function relay_ahead(item, elsewhere)
+  local kept = { '', '' }
+  if item.is_kept then kept = redis.call('HMGET', BASE .. 'heard:' .. item.id, 'p', 't') end
+  return { item.id, item.kind .. ' ' .. item.head, now - item.at, kept[1] or '', kept[2] or '',
+    elsewhere }
+end
+
+-- Goes on with what listeners have not got yet, in order; `ahead` collects what is for other cells.
+-- Returns the speaker's position of the last one, 0 while some wait for it.
+local function relay_walk(session, s, policy, done, out, ahead)
+  local list, held, is_first, seq = BASE .. 'relay:' .. session, {}, true, 0
+  for _, line in ipairs(redis.call('LRANGE', list, 0, -1)) do
+    local id, at, kind, head, audience =
+      string.match(line, '^(%S+) (%d+) (%S+) ([^\n]+)\n(.*)$')
+    local item = heard_item(id, kind, head, at)
+    local waits, elsewhere = relay_hear(item, audience, policy, done, held, out)
+    if waits then
+      is_first, seq = false, 0
+      if ahead and item.is_kept then
+        -- As long as somebody waits, also behind another one.
+        redis.call('PEXPIRE', BASE .. 'heard:' .. item.id, 2 * policy.resume_ms)
+      end
+      if ahead and elsewhere then ahead[#ahead + 1] = relay_ahead(item, elsewhere) end
+    elseif is_first then
+      redis.call('LPOP', list)
+      seq = relay_passed(session, s, item, out)
+    end
+  end
+  if is_first then
+    redis.call('ZREM', DUE, 'x|' .. session)
+  else
+    redis.call('ZADD', DUE, now + RELAY_MS, 'x|' .. session)
+    out.is_relaying = true
+  end
+  return seq
+end
+
+-- An outcome for others was released. Returns the speaker's position of it, 0 while some wait.
+local function relay_begin(session, s, entry, out)
+  local kind, head, audience, length, from =
+    string.match(entry, '^%+(%S+) ([^\n]*)\n([^\n]*)\n(%d+)\n()')
+  local text, payload = string.sub(entry, from, from + length - 1), string.sub(entry, from + length)
+  local policy = cmsgpack.unpack(ARGV[2])
+  local number = redis.call('HINCRBY', BASE .. 'session:' .. session, 'said', 1)
+  local id = (payload == '' and '!' or '') .. session .. '|' .. s.epoch .. '|' .. number
+  if payload ~= '' then
+    heard_keep(session, id, payload, text, policy)
+    redis.call('HSET', BASE .. 'heard:' .. id, LISTED, '')
+  end
+  redis.call('RPUSH', BASE .. 'relay:' .. session, id .. ' ' .. string.format('%.0f', now) .. ' '
+    .. kind .. ' ' .. head .. '\n' .. audience)
+  return relay_walk(session, s, policy, {}, out)
+end
