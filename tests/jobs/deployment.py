@@ -333,14 +333,16 @@ async def deployed(
     cells: int = 3,
     policy: FleetPolicy | None = None,
     kind: type[TracedStore] = TracedStore,
+    call_timeout_ms: int = 10_000,
 ) -> AsyncIterator[Deployment]:
     """Open a deployment on a server, or on the cluster that several addresses name."""
     rules = policy or FleetPolicy()
+    options = LinkOptions(call_timeout_ms=call_timeout_ms)
     connection: Connection
     if len(addresses) == 1:
-        connection = await SingleConnection.open(addresses[0], LinkOptions(call_timeout_ms=10_000))
+        connection = await SingleConnection.open(addresses[0], options)
     else:
-        connection = await ClusterConnection.open(addresses, LinkOptions(call_timeout_ms=10_000))
+        connection = await ClusterConnection.open(addresses, options)
     try:
         yield Deployment(kind(cast("Connection", Lived(connection)), rules), cells, rules)
     finally:

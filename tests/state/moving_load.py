@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SPEAKERS = 12
 # How many utterances must be through before the move, and again after it.
 PAIRS_AROUND = 150
-BOUND_S = 60.0
+BOUND_S = 40.0
 PAUSE_S = 0.005
 SWEEP_PAUSE_S = 0.05
 
@@ -40,20 +40,24 @@ class Load:
         self.pairs = 0
         self.troubles: Counter[str] = Counter()
         self.cells: Counter[str] = Counter()
+        # No more is said; and what was said has its outcomes, so that nothing is left to sweep for.
         self._is_over = False
+        self._is_through = False
 
     async def during(self, move: Callable[[], Awaitable[None]]) -> None:
         """Run the load before, during and after a move, then let everything come to rest."""
         speakers = [await self.d.speaker(self.home) for _ in range(SPEAKERS)]
-        async with asyncio.TaskGroup() as group:
-            for speaker in speakers:
-                group.create_task(self._speak(speaker))
-            sweeping = group.create_task(self._sweep_on())
-            await self._run_on(PAIRS_AROUND)
-            await move()
-            await self._run_on(PAIRS_AROUND)
-            self._is_over = True
-        assert sweeping.done()
+        async with asyncio.TaskGroup() as around:
+            # Until the last one is through: what was cut off on its way is placed by a sweep.
+            around.create_task(self._sweep_on())
+            async with asyncio.TaskGroup() as group:
+                for speaker in speakers:
+                    group.create_task(self._speak(speaker))
+                await self._run_on(PAIRS_AROUND)
+                await move()
+                await self._run_on(PAIRS_AROUND)
+                self._is_over = True
+            self._is_through = True
         await self._come_to_rest()
 
     async def _run_on(self, count: int) -> None:
@@ -101,7 +105,7 @@ class Load:
         return False
 
     async def _sweep_on(self) -> None:
-        while not self._is_over:
+        while not self._is_through:
             await self._attempted(self._sweep())
             await asyncio.sleep(SWEEP_PAUSE_S)
 

@@ -122,7 +122,8 @@ def end_migration(slot: int, source: Server, target: Server) -> None:
 
 async def with_load(cluster: Cluster, move: Move) -> Load:
     """Move the home of the load's sessions while it runs; its jobs go to two cells."""
-    async with deployed(*cluster.addresses, policy=QUICK) as d:
+    # Calls give up soon: the load is to be refused by a divided slot, not only delayed by it.
+    async with deployed(*cluster.addresses, policy=QUICK, call_timeout_ms=1000) as d:
         d.store.now_ms = 0
         home, other, _ = d.cells.all
         await d.ready_node(home, slots=4)
