@@ -19,6 +19,7 @@ from lingua_scheduler.live.delivery import (
 )
 from lingua_scheduler.live.hearing import HeardResults, Hearing
 from lingua_scheduler.live.outcome import StoredResult, encode_result, without_sound
+from lingua_scheduler.live.tasks import Tasks
 from lingua_scheduler.messages.codes import CloseCode
 from lingua_scheduler.messages.to_client import (
     ErrorMessage,
@@ -221,6 +222,31 @@ def test_what_has_no_result_is_delivered_at_once() -> None:
     owners = Owners()
     owners.told(Listener("s1", "here", EPOCH, 1), kind="failed")
     assert (owners.tasks.started, texts(owners.scene.outlet.sent)) == ([], ["failed"])
+
+
+def test_a_large_room_is_served_in_several_turns_of_the_loop_so_that_nobody_waits_for_all() -> None:
+    async def scenario() -> None:
+        owners = Owners()
+        owners.hearing._tasks = Tasks(on_error=errors.append)
+        names = [f"l{number}" for number in range(10)]
+        outlets = [KeepingOutlet() for _ in names]
+        for name, outlet in zip(names, outlets, strict=True):
+            owners.scene.enter(name, outlet)
+        loud = StoredResult("bonjour", "hello", bytes(hearing.TURN_BYTES // 3), "pcm16", "t9")
+        owners.told(
+            *(Listener(name, "here", EPOCH, 1) for name in names), payload=encode_result(loud)
+        )
+        served = []
+        while not all(outlet.sent for outlet in outlets):
+            served.append([bool(outlet.sent) for outlet in outlets].count(True))
+            await asyncio.sleep(0)
+        assert served[0] == 2
+        assert sorted(set(served)) == [2, 4, 6, 8]
+        assert [texts(outlet.sent) for outlet in outlets] == [["hello"]] * 10
+
+    errors: list[BaseException] = []
+    asyncio.run(scenario())
+    assert errors == []
 
 
 def test_a_letter_for_sessions_that_left_is_for_nobody() -> None:

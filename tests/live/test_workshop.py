@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,6 +27,7 @@ from live.offices import CHUNK, Office, Speaker, Worker, play, until
 
 if TYPE_CHECKING:
     from lingua_scheduler.between.letters import Letter
+    from lingua_scheduler.jobs.dispatcher import Work
     from servers import Server
 
 pytestmark = pytest.mark.store
@@ -96,6 +97,32 @@ def test_a_push_that_comes_twice_is_pushed_once(store: Server) -> None:
         assert len(worker.assigned) == 1
 
     play(store, scenario, "AB")
+
+
+@pytest.mark.parametrize("at", ["a third instance", "its session"])
+def test_a_push_that_comes_again_to_a_restarted_node_does_not_begin_the_attempt_twice(
+    store: Server, at: str
+) -> None:
+    async def scenario(here: Office, there: Office, third: Office) -> None:
+        _, worker, (letter,) = await spoken(here, there)
+        await there.apply(letter)
+        assert [job.attempt_id for job in worker.assigned] == [1]
+        # The node starts again, and the letter is adopted before what it had held is moved.
+        office = here if at == "its session" else third
+        move_leases = office.board.dispatcher.move_leases
+
+        async def after_the_letter(*leases: Any) -> Work:
+            await office.apply(letter)
+            return await move_leases(*leases)
+
+        office.board.dispatcher.move_leases = after_the_letter  # type: ignore[method-assign]
+        restarted = await office.node(boot_id="b2")
+        assert [job.attempt_id for job in worker.assigned] == [1]
+        await restarted.job()
+        await office.quiet()
+        assert [job.attempt_id for job in restarted.assigned] == [2]
+
+    play(store, scenario, "ABC")
 
 
 def test_a_push_that_comes_after_its_job_has_ended_is_nothing(store: Server) -> None:

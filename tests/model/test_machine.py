@@ -449,15 +449,20 @@ class Machine(Owners, Audiences, RuleBasedStateMachine):
         self.same(submitted(answer, len(expected)), expected)
 
     @precondition(lambda self: self.requests)
-    @rule(which=pick, live=chance, off=seldom, other=seldom, audio=chance)
-    def fetch(self, which, live, off, other, audio) -> None:
+    @rule(
+        which=pick, live=chance, off=seldom, other=seldom, boot=chance, newer=seldom, audio=chance
+    )
+    def fetch(self, which, live, off, other, boot, newer, audio) -> None:
         """The instance of its node reads a job."""
         held = [at for at in self.held() if live and self.requests[at][2].audio >= audio]
         cell, twin, job = self.some_job(held[which % len(held)] if held else which)
         machine = twin.jobs[job].job
         attempt, node = machine.attempt - off, "n9" if other else machine.node
-        answer = self.world.run(self.store.job_fetch(cell, job, attempt, node, audio=audio))
-        expected = twin.job_fetch(job, attempt, node, audio=audio)
+        process = ("newer" if newer else machine.boot) if boot else ""
+        answer = self.world.run(
+            self.store.job_fetch(cell, job, attempt, node, process, audio=audio)
+        )
+        expected = twin.job_fetch(job, attempt, node, process, audio=audio)
         if answer.reply is not Reply.OK:
             return self.same((answer.reply.name,), expected)
         assert answer.body == b"body"

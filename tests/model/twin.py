@@ -612,7 +612,7 @@ class CellTwin(Listeners):
                 self.due[f"j|{job}"] = machine.ends_at_ms
         return "OK"
 
-    def job_fetch(self, job: str, attempt: int, node: str, *, audio: bool) -> tuple:
+    def job_fetch(self, job: str, attempt: int, node: str, boot: str, *, audio: bool) -> tuple:
         """What is read, and whether the audio came with it."""
         tracked = self.jobs.get(job)
         if tracked is None:
@@ -623,6 +623,8 @@ class CellTwin(Listeners):
         wrong = check_report(machine, attempt, node)
         if wrong:
             return (wrong,)
+        if boot and boot != machine.boot:
+            return ("NODE_MISMATCH",)
         kept = job in self.audio.get(f"{spec.session}|{spec.index}", set())
         left_ms = max(1, machine.ends_at_ms - self.now)
         owner = self.sessions[spec.session].owner

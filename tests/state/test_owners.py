@@ -402,13 +402,16 @@ async def test_a_job_is_read_with_its_audio_and_the_owner_of_its_session(s: Owne
 
 @scene
 async def test_only_the_holder_of_a_job_reads_it(s: Owned) -> None:
-    async def fetch(attempt: int, node: str, of: int = 0) -> Reply:
-        return (await s.store.job_fetch(s.cell, job(of), attempt, node)).reply
+    async def fetch(attempt: int, node: str, of: int = 0, boot: str = "") -> Reply:
+        return (await s.store.job_fetch(s.cell, job(of), attempt, node, boot)).reply
 
     await s.held()
     assert await fetch(1, "n", of=5) is Reply.NO_JOB
     assert await fetch(2, "n") is Reply.STALE_ATTEMPT
     assert await fetch(1, "thief") is Reply.NODE_MISMATCH
+    # A process that came after the holder under its name is another node.
+    assert await fetch(1, "n", boot="b2") is Reply.NODE_MISMATCH
+    assert await fetch(1, "n", boot="b") is Reply.OK
     await s.fail()
     # Nobody holds it now.
     assert await fetch(1, "") is Reply.STALE_ATTEMPT

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 # What is kept in memory of results that listeners get, all rooms together.
 KEPT_BYTES = 32 << 20
+# What one turn of the loop hands to sockets of one outcome, and what a result has beside its sound.
+# A large room takes several turns: else whoever reads well waits until all others were served.
+TURN_BYTES = 1 << 20
+TEXT_BYTES = 1024
 
 
 class HeardResult(NamedTuple):
@@ -142,7 +146,22 @@ class Hearing:
             self._deliver(said, outcome)
 
     def _deliver(self, said: Said, outcome: Released) -> None:
-        for place in said.places:
+        _, heard_id = reference_of(outcome)
+        result = self._results.get(heard_id)
+        size = TEXT_BYTES + (len(result.sound.raw) if result is not None else 0)
+        count = max(1, TURN_BYTES // size)
+        self._deliver_to(said.places[:count], outcome)
+        if len(said.places) > count:
+            self._tasks.start(self._deliver_on(said.places[count:], count, outcome))
+
+    async def _deliver_on(self, places: tuple[Place, ...], count: int, outcome: Released) -> None:
+        """Deliver to the others, so many in each turn of the loop."""
+        for at in range(0, len(places), count):
+            await asyncio.sleep(0)
+            self._deliver_to(places[at : at + count], outcome)
+
+    def _deliver_to(self, places: tuple[Place, ...], outcome: Released) -> None:
+        for place in places:
             session = self._sessions.get(place.session)
             if session is not None:
                 session.deliver(place.epoch, (outcome._replace(seq=place.seq),))

@@ -119,21 +119,28 @@ class Workshop:
         if own is not None and (own.attempt, own.node) != placement[1:3]:
             board.push(placement)
             return
+        has_audio = own is not None or (letter is not None and bool(letter.audio))
+        boot = self._boot_of(placement.node)
+        found = await self._store.job_fetch(
+            home, placement.job, placement.attempt, placement.node, boot, audio=not has_audio
+        )
+        if found.reply is not Reply.OK or found.spec is None:
+            return  # it has gone on, or has ended
+        if self._boot_of(placement.node) != boot:
+            return  # another process of the node came: what the one before it held is moved by that
         if own is not None:
             # It was pushed by way of another instance, and its node is here now.
             await self._push_here(own, placement)
             return
-        has_audio = letter is not None and bool(letter.audio)
-        found = await self._store.job_fetch(
-            home, placement.job, placement.attempt, placement.node, audio=not has_audio
-        )
-        if found.reply is not Reply.OK or found.spec is None:
-            return  # it has gone on, or has ended
         audio = letter.audio if letter is not None and has_audio else found.audio
         if not audio:
             await self._ask_for_audio(placement, found)
             return
         await self._push_here(self._adopt(placement, found, audio), placement)
+
+    def _boot_of(self, node_id: str) -> str:
+        node = self._board.nodes.get(node_id)
+        return node.boot if node is not None else ""
 
     async def _push_here(self, job: LiveJob, placement: Placement) -> None:
         board = self._board

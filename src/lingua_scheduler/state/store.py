@@ -139,10 +139,10 @@ class Store:
         return read_submitted(raw, cell)
 
     async def job_fetch(
-        self, cell: Cell, job: str, attempt: int, node: str, *, audio: bool = True
+        self, cell: Cell, job: str, attempt: int, node: str, boot: str = "", *, audio: bool = True
     ) -> Fetched:
-        """Read a job for the instance of the node that holds it."""
-        raw = await self._run("job_fetch", cell, job, attempt, node, int(audio))
+        """Read a job for the instance of the node, and of that process of it, that holds it."""
+        raw = await self._run("job_fetch", cell, job, attempt, node, boot, int(audio))
         if raw[0] != Reply.OK:
             return Fetched(Reply(raw[0]))
         return Fetched(Reply.OK, read_spec(raw[1]), raw[2], raw[3], raw[4].decode(), raw[5])

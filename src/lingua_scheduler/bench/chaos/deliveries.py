@@ -1,4 +1,8 @@
-"""What the nodes tell the nemesis: a result of something said in a room is on its way, just now."""
+"""What the nodes tell the nemesis: a result of something said in a room is ready to be sent.
+
+A node holds such a result until it is released, which is at once unless the nemesis waits for one:
+so a kill is in the moment of its delivery by construction, however busy the machine is.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +26,17 @@ DATAGRAM_BYTES: Final = 4096
 
 
 class Moment(NamedTuple):
-    """A result leaves its node: what it is of, who has the node, who has the speaker."""
+    """A result waits on its node: what it is of, who has the node, who has the speaker."""
 
     said: str
     host: Instance | None
     owner: Instance | None
+    # Where its node listens.
+    node: bytes
 
 
 class Deliveries:
-    """Hears every such moment, and gives out the next one when somebody asks."""
+    """Hears of every such result; gives out the next one when somebody asks, releases others."""
 
     def __init__(self, name: str, place: Path, instances: Sequence[Instance]) -> None:
         self.name = name
@@ -43,7 +49,7 @@ class Deliveries:
         asyncio.get_running_loop().add_reader(self._socket, self._read)
 
     async def next(self, bound_s: float) -> Moment:
-        """Wait for the next moment."""
+        """Wait for the next moment; whoever gets it releases the result."""
         assert self._waiting is None, "one at a time"
         self._waiting = asyncio.get_running_loop().create_future()
         try:
@@ -54,6 +60,14 @@ class Deliveries:
         finally:
             self._waiting = None
 
+    def release(self, moment: Moment) -> None:
+        """Let the node send its result."""
+        self._release(moment.said, moment.node)
+
+    def _release(self, said: str, node: bytes) -> None:
+        with contextlib.suppress(OSError):  # the node is gone, with its result
+            self._socket.sendto(said.encode(), node)
+
     def close(self) -> None:
         """Hear no more."""
         asyncio.get_running_loop().remove_reader(self._socket)
@@ -62,9 +76,13 @@ class Deliveries:
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while True:
-                said, _, url = self._socket.recv(DATAGRAM_BYTES).decode().partition(" ")
+                words, node = self._socket.recvfrom(DATAGRAM_BYTES)
+                said, _, url = words.decode().partition(" ")
                 if self._waiting is not None and not self._waiting.done():
-                    self._waiting.set_result(Moment(said, self._host(url), self._owner(said)))
+                    moment = Moment(said, self._host(url), self._owner(said), node)
+                    self._waiting.set_result(moment)
+                else:
+                    self._release(said, node)
 
     def _host(self, url: str) -> Instance | None:
         return next((one for one in self._instances if one.node_url() == url), None)

@@ -38,7 +38,8 @@ UNREAD_S: Final = (0.1, 0.5)
 OUTAGE_S: Final = (0.3, 1.2)
 # How long what waited for the store has to get there, before an instance is killed again.
 SETTLE_S: Final = 1.5
-# Between a node's sending of a result and the kill: it is read, settled, relayed within this.
+# Between a node's sending of a result and the kill: it is read, settled, relayed within this. Every
+# second one is stopped before, so that the result is surely on its way.
 IN_DELIVERY_S: Final = (0.0, 0.03)
 # How many of those killed at once come back under another name.
 RENAMED: Final = 0.5
@@ -66,6 +67,7 @@ class Nemesis:
         # Whom something is being done to, so that two faults at a time leave each other alone.
         self._busy: set[str] = set()
         self._terms = 0
+        self._in_delivery = 0
 
     async def rage(self, kinds: list[str], gap_s: float) -> None:
         """Do these things one after another, with a pause before each."""
@@ -89,21 +91,27 @@ class Nemesis:
     async def kill_in_delivery(self) -> None:
         """Kill an instance in the moment a node sends it the result of what a room waits for.
 
-        It is the one that has the node, or the one that has the speaker.
+        It is the one that has the node, which may get no time to read it, or the speaker's.
         """
         deliveries = self._cast.deliveries
         assert deliveries is not None, "the cast has no rooms"
+        self._in_delivery += 1
+        is_unread = self._in_delivery % 2 == 1
         while True:
-            said, host, owner = await deliveries.next(TURN_S)
-            chosen = self._chance.choice([host, owner])
+            moment = await deliveries.next(TURN_S)
+            chosen = moment.host if is_unread else self._chance.choice(moment[1:3])
             if chosen is not None and chosen.name not in self._busy and chosen.is_running:
                 break
+            deliveries.release(moment)
         self._busy.add(chosen.name)
         try:
+            if is_unread:
+                chosen.freeze()
+            deliveries.release(moment)
             await asyncio.sleep(self._chance.uniform(*IN_DELIVERY_S))
             at = monotonic()
             await chosen.kill()
-            self._recorder.note(Struck(at, chosen.name, said))
+            self._recorder.note(Struck(at, chosen.name, moment.said))
             await chosen.start(renamed=self._chance.random() < RENAMED)
             self._note("kill_in_delivery", chosen, at)
         finally:

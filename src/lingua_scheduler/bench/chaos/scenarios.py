@@ -259,8 +259,5 @@ def scenario(name: str, size: Size, seed: int = 1) -> Scenario:
         refusal_max_ms=full.rules.refusal_max_ms * PATIENCE,
         resume_max_ms=full.rules.resume_max_ms * 8 * PATIENCE,
     )
-    if size == "ci":
-        # Four kills do not surely meet a result on its way; the larger sizes have enough of them.
-        rules = replace(rules, needs=rules.needs - {"delivery_kill"})
     changes = CAST[size] | SMALL[name] | (SMALLEST.get(name, {}) if size == "ci" else {})
     return replace(full, **changes, size=size, rules=rules, bound_s=BOUND_S)

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from random import Random
 from time import monotonic
+from typing import Final
 
 import msgspec
 
@@ -23,6 +24,10 @@ from lingua_scheduler.bench.chaos import speech
 from lingua_scheduler.bench.chaos.history import Finished, Recorder, Started, Up
 from lingua_scheduler.bench.chaos.process import die_with_parent
 from lingua_scheduler.node import Job, Node, Result
+
+# How long a result is held for a nemesis that does not say anything.
+HELD_S: Final = 1.0
+DATAGRAM_BYTES: Final = 4096
 
 
 class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +39,7 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     least_ms: float = 20
     most_ms: float = 200
     seed: int = 0
-    # Where to tell that a result of a room is about to be sent; empty: nowhere.
+    # Who is asked before a result of a room is sent; empty: nobody.
     deliveries: str = ""
 
 
@@ -48,8 +53,9 @@ class Workplace:
         self._running = 0
         # Where it is connected.
         self._url = ""
-        self._deliveries = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._deliveries.setblocking(False)  # noqa: FBT003
+        # Results that are held -> set when they may go.
+        self._held: dict[str, asyncio.Event] = {}
+        self._deliveries: socket.socket | None = None
         self.node = self._make(name)
         self._recorder.note(Up(monotonic(), name, plan.max_jobs))
 
@@ -69,18 +75,36 @@ class Workplace:
         finally:
             self._running -= 1
             self._recorder.note(Finished(monotonic(), job.job_id, job.attempt_id, is_done))
-        self._tell_delivery(said)
+        await self._may_deliver(said)
         text = speech.translated(said, job.tgt_lang, job.attempt_id)
         return Result(text_asr=said, text_translated=text)
 
-    def _tell_delivery(self, said: str) -> None:
-        """Tell the nemesis, if it likes to know, that a result leaves for a room now."""
+    async def _may_deliver(self, said: str) -> None:
+        """Hold a result for a room until the nemesis, if there is one, lets it go."""
         named = speech.read(said)
-        if self._plan.deliveries and named is not None and named.speaker >= speech.FIRST_PERSON:
-            with contextlib.suppress(OSError):  # nobody waits for one
-                self._deliveries.sendto(
-                    f"{said} {self._url}".encode(), f"\0{self._plan.deliveries}"
-                )
+        if not self._plan.deliveries or named is None or named.speaker < speech.FIRST_PERSON:
+            return
+        asks = self._deliveries = self._deliveries or self._open_deliveries()
+        may_go = self._held.setdefault(said, asyncio.Event())
+        with contextlib.suppress(OSError, TimeoutError):  # the run is over
+            asks.sendto(f"{said} {self._url}".encode(), f"\0{self._plan.deliveries}")
+            async with asyncio.timeout(HELD_S):
+                await may_go.wait()
+        self._held.pop(said, None)
+
+    def _open_deliveries(self) -> socket.socket:
+        asks = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        asks.setblocking(False)  # noqa: FBT003
+        asks.bind(f"\0{self._plan.deliveries}-{os.getpid()}")
+        asyncio.get_running_loop().add_reader(asks, self._released, asks)
+        return asks
+
+    def _released(self, asks: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                may_go = self._held.get(asks.recv(DATAGRAM_BYTES).decode())
+                if may_go is not None:
+                    may_go.set()
 
     def _watch(self, word: str, detail: str) -> None:
         if word == "connecting":
