@@ -86,6 +86,7 @@ def test_asks_of_one_session_are_answered_in_the_order_they_came(server: servers
         assert isinstance(error, RoomError)
         assert isinstance(not_in, RoomError)
         assert errors_of(ann) == ["ALREADY_IN_ROOM", "NOT_IN_ROOM"]
+        assert (error.room_code, not_in.room_code) == (ack.room_code, None)
 
     play(server, scenario)
 

@@ -1,7 +1,8 @@
 """The room of a session: asked for, remembered, and entered again by a session that starts over.
 
 One question at a time. A question whose connection was lost is asked again on the next one; that a
-session is in the room already is then the answer hoped for.
+session is in the room already is then the answer hoped for, if it is this room. If it is still in
+one that it left, the server has not heard of that: it is told, and asked once more.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class Rooms:
         if self._left and self._left != self.code:
             # First of all: who is still in the former room cannot be in another.
             self._send(RoomLeave(room_code=self._left))
-        if self._question is not None:
+        if self._question is not None and self._answer is not None and not self._answer.done():
             self._is_repeated = True
             self._send(self._question)
 
@@ -156,9 +157,19 @@ class Rooms:
             return
         if self._answer is None or self._answer.done():
             return
-        question = self._question
-        is_in = error.code == ErrorCode.ALREADY_IN_ROOM and self._is_repeated
-        if is_in and isinstance(question, RoomJoin):
-            self._entered(question.room_code)
-        else:
-            self._answer.set_exception(RoomRefused(error.code, error.message or ""))
+        if error.code == ErrorCode.ALREADY_IN_ROOM and self._entry is None:
+            if error.room_code and error.room_code == self._left:
+                self._ask_again()
+                return
+            if self._is_repeated and (room := self._room_of(error)):
+                self._entered(room)
+                return
+        self._answer.set_exception(RoomRefused(error.code, error.message or ""))
+
+    def _room_of(self, error: RoomError) -> str:
+        """Return the room that a repeated question has led into; empty if it led to none."""
+        if isinstance(self._question, RoomJoin):
+            # Older servers do not say which room it is.
+            wanted = self._question.room_code
+            return wanted if error.room_code in (None, wanted) else ""
+        return error.room_code or ""

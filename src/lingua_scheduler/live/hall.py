@@ -175,8 +175,9 @@ class Hall:
         self._desk.ask(session, partial(self._relay, session, signal))
 
     async def _create(self, session: LiveSession, ask: RoomCreate) -> None:
-        if self.rooms.room_of(session.id) is not None:
-            raise RoomProblem(ErrorCode.ALREADY_IN_ROOM)
+        room = self.rooms.room_of(session.id)
+        if room is not None:
+            raise RoomProblem(ErrorCode.ALREADY_IN_ROOM, room.code)
         canonical(ask.preferred_lang)
         for _ in range(CODE_TRIES):
             code = f"{secrets.randbelow(1_000_000):06d}"
@@ -191,9 +192,10 @@ class Hall:
         self._guesses.check(session.id)
         code = self._checked(session, ask.room_code)
         # That there is no such room is said before anything else.
-        if self.rooms.room_of(session.id) is not None:
+        room = self.rooms.room_of(session.id)
+        if room is not None:
             await self._find(session, code)
-            raise RoomProblem(ErrorCode.ALREADY_IN_ROOM)
+            raise RoomProblem(ErrorCode.ALREADY_IN_ROOM, room.code)
         try:
             canonical(ask.preferred_lang)
         except InvalidInput:

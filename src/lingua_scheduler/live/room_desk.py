@@ -76,5 +76,9 @@ class RoomDesk:
 
 def refuse(session: LiveSession, problem: InvalidInput) -> None:
     """Tell a member what cannot be."""
-    code = problem.code if isinstance(problem, RoomProblem) else ErrorCode.INVALID_MESSAGE
-    session.teller.tell(RoomError(code=code, message=str(problem)))
+    if isinstance(problem, RoomProblem):
+        room_code = problem.room_code or None
+        error = RoomError(code=problem.code, message=str(problem), room_code=room_code)
+    else:
+        error = RoomError(code=ErrorCode.INVALID_MESSAGE, message=str(problem))
+    session.teller.tell(error)

@@ -282,6 +282,7 @@ MEANINGS: dict[str, str] = {
     "client_ts": "Not looked at.",
     "display_name": "What the other members see.",
     "room_code": "Six digits.",
+    "RoomError.room_code": "With `ALREADY_IN_ROOM`: the room that the session is in.",
     "target_session_id": "The member meant.",
     "receive_raw_voice": "Whether its own voice is wanted.",
     "to": "The member to reach.",

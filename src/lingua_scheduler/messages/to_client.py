@@ -245,6 +245,7 @@ class RoomError(ToClient, frozen=True, kw_only=True, tag="room_error"):
 
     code: str
     message: str | None = None
+    room_code: str | None = None
 
 
 class RoomExpired(ToClient, frozen=True, kw_only=True, tag="room_expired"):

@@ -26,8 +26,10 @@ CODE = re.compile(r"[0-9]{6}")
 class RoomProblem(InvalidInput):
     """A room could not be created, joined or used; nothing was changed."""
 
-    def __init__(self, code: ErrorCode) -> None:
+    def __init__(self, code: ErrorCode, room_code: str = "") -> None:
         self.code = code
+        # The room that the session is in, where that is the problem.
+        self.room_code = room_code
         super().__init__(code.value)
 
 
