@@ -33,7 +33,7 @@ up: $(VENV)/.speaking ## Run it here: a scheduler and a node of real engines, un
 
 # Three lanes beside each other: the first keeps a core busy, the others mostly wait, for sockets,
 # timers and processes that are killed. They end at about the same time.
-LANES := 'model|unit' 'speech|stress' 'store|cluster'
+LANES := 'model|unit|cluster' 'speech|stress' 'store'
 
 test: check speech-models ## Check the code, then run every test
 	@$(PYTHON) tests/lanes.py $(LANES)

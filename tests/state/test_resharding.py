@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 BATCH = 5
+# How long a call is tried while its slot is divided: every such test waits for it.
+CALL_MS = 1500
 # Short times: what an error leaves behind must come to rest within the test.
 QUICK = FleetPolicy(attempt_ms=3000, lease_grace_ms=500, reserve_ms=500, outbox_max=100_000)
 # What a caller may meet while its cell is moved; both say that it may try again.
@@ -122,8 +124,7 @@ def end_migration(slot: int, source: Server, target: Server) -> None:
 
 async def with_load(cluster: Cluster, move: Move) -> Load:
     """Move the home of the load's sessions while it runs; its jobs go to two cells."""
-    # Calls give up soon: the load is to be refused by a divided slot, not only delayed by it.
-    async with deployed(*cluster.addresses, policy=QUICK, call_timeout_ms=1000) as d:
+    async with deployed(*cluster.addresses, policy=QUICK, call_timeout_ms=CALL_MS) as d:
         d.store.now_ms = 0
         home, other, _ = d.cells.all
         await d.ready_node(home, slots=4)
@@ -154,7 +155,7 @@ def test_a_cell_moved_atomically_under_load_loses_nothing(cluster: Cluster) -> N
 
 def test_an_atomic_move_that_is_called_off_changes_nothing(cluster: Cluster) -> None:
     async def scenario() -> None:
-        async with deployed(*cluster.addresses, cells=1) as d:
+        async with deployed(*cluster.addresses, cells=1, call_timeout_ms=CALL_MS) as d:
             (home,) = d.cells.all
             await d.ready_node(home)
             speaker = await d.speaker(home)
@@ -209,7 +210,7 @@ def test_in_a_divided_slot_a_script_stops_half_way_unless_it_declares_an_absent_
     cluster: Cluster,
 ) -> None:
     async def scenario() -> None:
-        async with deployed(*cluster.addresses, cells=1) as d:
+        async with deployed(*cluster.addresses, cells=1, call_timeout_ms=CALL_MS) as d:
             (cell,) = d.cells.all
             key = cell.key("half")
             source, target = ends_of_move(cluster, cell.slot)
@@ -286,7 +287,7 @@ def test_calls_in_a_divided_slot_are_refused_change_nothing_and_work_after_the_m
     cluster: Cluster, moved: str
 ) -> None:
     async def scenario() -> None:
-        async with deployed(*cluster.addresses, cells=1) as d:
+        async with deployed(*cluster.addresses, cells=1, call_timeout_ms=CALL_MS) as d:
             (home,) = d.cells.all
             await d.ready_node(home, slots=2)
             speaker = await d.speaker(home)
@@ -327,7 +328,7 @@ def test_a_call_that_meets_a_divided_slot_waits_and_runs_when_the_move_is_called
     cluster: Cluster,
 ) -> None:
     async def scenario() -> None:
-        async with deployed(*cluster.addresses, cells=1) as d:
+        async with deployed(*cluster.addresses, cells=1, call_timeout_ms=CALL_MS) as d:
             (home,) = d.cells.all
             await d.ready_node(home)
             speaker = await d.speaker(home)
