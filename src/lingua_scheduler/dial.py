@@ -13,6 +13,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from socket import SO_RCVBUF, SOL_SOCKET
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from picows import (
@@ -179,6 +180,12 @@ class Socket(WSListener, Generic[In, Out]):
         """End the connection now, or as soon as it opens."""
         self._is_abandoned = True
         self.abort()
+
+    def keep_unread(self, bytes_max: int) -> None:
+        """Let this machine keep no more for us than about so much that we have not read."""
+        if self._transport is not None:
+            sock = self._transport.underlying_transport.get_extra_info("socket")
+            sock.setsockopt(SOL_SOCKET, SO_RCVBUF, bytes_max)
 
     def pause(self) -> None:
         """Read nothing until `go_on`; what a read has brought already still comes."""

@@ -46,6 +46,9 @@ SOURCE, TARGET = "zh", "en"
 SETTLE_S: Final = 3.0
 LOOK_S: Final = 0.1
 AT_ONCE: Final = 20
+# What the machine of a slow reader keeps unread for it. Theirs is this one, and left to itself it
+# would take megabytes for each: who has them unread is not slow yet.
+UNREAD_BYTES_MAX: Final = 32 * 1024
 # Room for all of them, cuts where the speaker says, and a machine that is meant to be busy.
 SETTINGS: Final = {
     "LINGUA_DEPLOYMENT_MODE": "cross_instance",
@@ -204,6 +207,7 @@ class _Room:
         for at in range(0, len(slow), AT_ONCE):
             await asyncio.gather(*(self._add(member) for member in slow[at : at + AT_ONCE]))
         for member in slow:
+            member.socket.keep_unread(UNREAD_BYTES_MAX)
             member.socket.pause()
         return slow
 

@@ -4,12 +4,23 @@
 -- hash `heard:<id>`: `p` the payload, `t` the same without sound, and a field for each outbox that
 -- refers to it. `from:<speaker>` in the listener's session is `epoch:number` of the latest one, so
 -- that each comes once and in order, whoever brings it.
-local HEARD_FIELDS, HEARD_LISTED_MAX = 2, 128
+local HEARD_FIELDS, HEARD_LISTED_MAX, HEARD_AT_ONCE = 2, 128, 500
 
+-- What is the same for all listeners is made once: rooms are large.
 local function heard_item(id, kind, head, at)
   local mark, speaker, epoch, number = string.match(id, '^(!?)(.+)|(%d+)|(%d+)$')
   return { id = id, is_kept = mark == '', kind = kind, head = head, at = tonumber(at),
-    speaker = speaker, epoch = epoch, number = number }
+    epoch = epoch, number = number, speaker = speaker, from = 'from:' .. speaker,
+    entry = 'heard ' .. head .. '\n' .. kind .. ' ' .. id, place = epoch .. ':' .. number,
+    place_before = epoch .. ':' .. string.format('%.0f', number - 1) }
+end
+
+-- Tells whether a listener, whose latest one of this speaker is `place`, has the item already.
+local function heard_before(place, item)
+  if not place or place == item.place_before then return false end
+  local epoch, number = string.match(place, '^(%d+):(%d+)$')
+  local by_epoch = item.epoch - epoch
+  return by_epoch < 0 or (by_epoch == 0 and item.number - number <= 0)
 end
 
 -- Keeps a result for listeners of this cell. What a speaker's listeners have not fetched is bounded
@@ -47,36 +58,38 @@ local function heard_drop(id, holder)
   if redis.call('HLEN', key) == HEARD_FIELDS then redis.call('UNLINK', key) end
 end
 
--- Puts an outcome into one listener's outbox, once. Adds to `rows`: listener, owner, epoch, seq.
--- Returns false if there is no such session.
+-- Puts an outcome into one listener's outbox, once. Adds to `rows`: listener, owner, epoch, seq;
+-- `heard_note` must follow. Returns false if there is no such session.
 local function hear(name, item, policy, rows)
-  local key, from = BASE .. 'session:' .. name, 'from:' .. item.speaker
-  local l = redis.call('HMGET', key, 'epoch', 'owner', 'closed', 'seq', 'trimmed', from)
+  local key = BASE .. 'session:' .. name
+  local l = redis.call('HMGET', key, 'epoch', 'owner', 'closed', 'seq', 'trimmed', item.from)
   if not l[1] then return false end
-  if l[3] then return true end
-  local epoch, number = string.match(l[6] or '', '^(%d+):(%d+)$')
-  if epoch then
-    local by_epoch = item.epoch - epoch
-    if by_epoch < 0 or (by_epoch == 0 and item.number - number <= 0) then return true end
-  end
+  if l[3] or heard_before(l[6], item) then return true end
   local own = l[4] + 1
-  redis.call('RPUSH', BASE .. 'outbox:' .. name,
-    'heard ' .. item.head .. '\n' .. item.kind .. ' ' .. item.id)
-  redis.call('HSET', key, 'seq', own, 'hears', 1, from, item.epoch .. ':' .. item.number)
+  redis.call('RPUSH', BASE .. 'outbox:' .. name, item.entry)
+  redis.call('HSET', key, 'seq', own, 'hears', 1, item.from, item.place)
   if l[4] - l[5] >= policy.outbox_max then
     -- Its client is away for long: the oldest goes, and the client is told that when it is back.
     local gone = heard_of(redis.call('LPOP', BASE .. 'outbox:' .. name) or '')
     if gone then heard_drop(gone, name) end
     redis.call('HSET', key, 'trimmed', l[5] + 1)
   end
-  if item.is_kept then redis.call('HSET', BASE .. 'heard:' .. item.id, name, '') end
   local at = #rows
   rows[at + 1], rows[at + 2], rows[at + 3], rows[at + 4] = name, l[2], l[1], own
   return true
 end
 
+-- The listeners of `rows` have got an item: their outboxes refer to it, their owners are told.
 local function heard_note(item, rows, out)
   if #rows == 0 then return end
+  local holders = {}
+  for at = 1, item.is_kept and #rows or 0, 4 do
+    holders[#holders + 1], holders[#holders + 2] = rows[at], ''
+  end
+  for at = 1, #holders, HEARD_AT_ONCE do
+    local last = math.min(at + HEARD_AT_ONCE - 1, #holders)
+    redis.call('HSET', BASE .. 'heard:' .. item.id, unpack(holders, at, last))
+  end
   out.heard = out.heard or {}
   out.heard[#out.heard + 1] = { item.id, item.kind .. ' ' .. item.head, rows }
 end
