@@ -122,11 +122,24 @@ class Audiences:
         )  # fmt: skip
         self.fill(cell, twin, speaker, lane, index, self.after(speaker, lane), 0, spec)
 
+    def everybody_has_what_passed(self) -> None:
+        """Whoever an outcome was for has it when its speaker is told so, in whatever cell."""
+        for twin in self.twins.values():
+            for item in twin.over:
+                for where in item.audience.split():
+                    cell, _, name = where.partition("/")
+                    there = self.twins[cell]
+                    listener = there.sessions.get(name)
+                    if listener is None or listener.closed or (name, item.id) in there.unreached:
+                        continue
+                    assert (name, item.id) in there.log, f"{where} never got {item}"
+            twin.over.clear()
+
     def each_once_and_in_order(self) -> None:
         """Nobody hears an outcome twice, or a later one of a speaker first."""
-        latest: dict[tuple[str, str], tuple[int, int]] = {}
+        latest: dict[tuple[str, str, str], tuple[int, int]] = {}
         for twin in self.twins.values():
-            for listener, heard_id in twin.log:
+            for listener, life, heard_id in twin.heard_in_life:
                 speaker, epoch, number = heard_id.lstrip("!").split("|")
-                assert latest.get((listener, speaker), (0, 0)) < (int(epoch), int(number))
-                latest[listener, speaker] = (int(epoch), int(number))
+                assert latest.get((listener, life, speaker), (0, 0)) < (int(epoch), int(number))
+                latest[listener, life, speaker] = (int(epoch), int(number))

@@ -49,6 +49,7 @@ class Step:
 
     # 'cell id' that were reached elsewhere.
     done: frozenset[str] = frozenset()
+    # Listeners here, and '/cell' of others, that an earlier outcome has not reached.
     held: set[str] = field(default_factory=set)
     ahead: list[tuple[str, str, int, list[str]]] = field(default_factory=list)
 
@@ -97,26 +98,34 @@ class Listeners:
 
     def relay_hear(self, item: Item, step: Step) -> tuple[list[str], bool]:
         elsewhere: list[str] = []
+        cells: set[str] = set()
         waits = False
         for where in item.audience.split():
             cell, _, name = where.partition("/")
-            if name in step.held:
-                waits = True
-            elif cell != self.name:
+            if cell != self.name:
                 if f"{cell} {item.id}" not in step.done:
-                    elsewhere.append(where)
+                    cells.add(f"/{cell}")
+                    waits = True
+                    if f"/{cell}" not in step.held:
+                        elsewhere.append(where)
+            elif name in step.held:
+                waits = True
+            elif not self.hear(name, item):
+                self.unreached.add((name, item.id))
+                if self.now - item.at < ABSENT_MS:
                     step.held.add(name)
                     waits = True
-            elif not self.hear(name, item) and self.now - item.at < ABSENT_MS:
-                step.held.add(name)
-                waits = True
+        step.held |= cells
         return elsewhere, waits
 
     def hear(self, name: str, item: Item) -> bool:
         session = self.sessions.get(name)
         if session is None:
             return False
-        if session.closed or item.number <= session.froms.get(item.speaker, (0, 0)):
+        if session.closed:
+            self.unreached.add((name, item.id))
+            return True
+        if item.number <= session.froms.get(item.speaker, (0, 0)):
             return True
         index, lane, job, attempt, reason = item.head.split(" ")
         session.seq += 1
@@ -130,15 +139,12 @@ class Listeners:
         if item.is_kept:
             self.heards.setdefault(item.id, set()).add(name)
         self.log.append((name, item.id))
+        self.heard_in_life.append((name, session.epoch, item.id))
         return True
 
     def passed(self, session_id: str, item: Item, out: list) -> int:
-        """Nobody waits for it any more."""
-        for where in item.audience.split():
-            cell, _, name = where.partition("/")
-            listener = self.sessions.get(name)
-            if cell == self.name and listener is not None and not listener.closed:
-                assert listener.froms.get(item.speaker, (0, 0)) >= item.number
+        """Nobody waits for it any more; that everybody has it is looked at by `Audiences`."""
+        self.over.append(item)
         if item.is_kept:
             self.drop(item.id, "#")
         index, lane, job, attempt, reason = item.head.split(" ")
@@ -178,6 +184,7 @@ class Listeners:
         if item.is_kept:
             self.heards.setdefault(heard_id, set())
         absent = [name for name in names if not self.hear(name, item)]
+        self.unreached |= {(name, heard_id) for name in absent}
         if item.is_kept:
             self.drop(heard_id, "")
         return absent

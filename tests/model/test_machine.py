@@ -751,6 +751,7 @@ class Machine(Owners, Audiences, RuleBasedStateMachine):
                 self.watch.acknowledged(name, session.epoch, session.dropped)
         self.watch.step(states)
         self.each_once_and_in_order()
+        self.everybody_has_what_passed()
 
     def teardown(self) -> None:
         if hasattr(self, "twins"):

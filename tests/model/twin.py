@@ -138,7 +138,9 @@ class Session:
     said: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def say(self, spec: JobSpec) -> None:
-        self.said[spec.index, spec.lane if spec.lanes == 1 else ""] = spec.ms
+        # What one language of it was said to last, others of it did: the first to say holds.
+        place = (spec.index, spec.lane if spec.lanes == 1 else "")
+        self.said[place] = self.said.get(place) or spec.ms
 
     def account(self, spec: JobSpec, kind: str) -> None:
         """One language of an utterance has ended."""
@@ -251,6 +253,12 @@ class CellTwin(Listeners):
         self.audio: dict[str, set[str]] = {}
         # Speaker -> outcomes that listeners have not all got; result kept for listeners -> by whom.
         self.relays: dict[str, list] = {}
+        # Outcomes that their speakers were told have passed, and (listener, outcome) that could not
+        # be given because there was no such session.
+        self.over: list = []
+        # Who heard what, and in which of its lives: one that began anew knows nothing of before.
+        self.heard_in_life: list[tuple[str, str, str]] = []
+        self.unreached: set[tuple[str, str]] = set()
         self.heards: dict[str, set[str]] = {}
         # Jobs whose report had a payload; who heard what, ever.
         self.paid: set[str] = set()

@@ -192,6 +192,10 @@ class Whereabouts:
                 self._told[line.room].append(line)
         for rosters in self._told.values():
             rosters.sort(key=lambda roster: roster.at)
+        # Every utterance of a room asks for every visit to it: what was found once is kept, by the
+        # number of the speaker (none for `gone_at`) and the visit.
+        self._over: dict[tuple[int, int], float] = {}
+        self._gone: dict[int, float] = {}
 
     def is_sure(self, speaker: Witness, listener: Witness, visit: Visit, at: float) -> bool:
         """Tell whether the listener's visit was known by then, to the speaker or to all."""
@@ -205,6 +209,13 @@ class Whereabouts:
 
     def over_at(self, speaker: Witness, listener: Witness, visit: Visit) -> float:
         """Return from when on nothing more can be meant for the listener of this visit."""
+        found = self._over.get((speaker.number, id(visit)))
+        if found is None:
+            found = self._find_over(speaker, listener, visit)
+            self._over[speaker.number, id(visit)] = found
+        return found
+
+    def _find_over(self, speaker: Witness, listener: Witness, visit: Visit) -> float:
         if visit.left_at == NEVER:
             return NEVER
         gone_at = self.gone_at(listener, visit)
@@ -215,6 +226,12 @@ class Whereabouts:
 
     def gone_at(self, person: Witness, visit: Visit) -> float:
         """Return when anybody was first told that a person has left."""
+        found = self._gone.get(id(visit))
+        if found is None:
+            found = self._gone[id(visit)] = self._find_gone(person, visit)
+        return found
+
+    def _find_gone(self, person: Witness, visit: Visit) -> float:
         session = person.session_at(visit.left_at)
         for roster in self._after(visit.room, visit.left_at):
             if not is_on(roster, session, visit):

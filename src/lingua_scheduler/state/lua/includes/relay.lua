@@ -8,23 +8,28 @@
 --- @include "includes/hear"
 local RELAY_MS, ABSENT_MS, LISTED = 1000, 5000, '#'
 
--- Gives an outcome to its listeners of this cell. `done`: 'cell id' that were reached elsewhere;
--- `held`: listeners that an earlier outcome has not reached. Returns whether anybody waits, and
--- those elsewhere who do, or nil.
+-- Gives an outcome to its listeners of this cell. `done`: 'cell id' that were reached elsewhere,
+-- which means all of its listeners there; therefore `held` has, besides listeners here, whole other
+-- cells that an earlier outcome has not reached. Returns whether anybody waits, and those elsewhere
+-- who may get it now, or nil.
 local function relay_hear(item, audience, policy, done, held, out)
-  local rows, waits, elsewhere = {}, false, nil
+  local rows, waits, elsewhere, cells = {}, false, nil, {}
   for where, cell, name in string.gmatch(audience, '(([^/ ]+)/([^ ]+))') do
-    if held[name] then
-      waits = true
-    elseif cell ~= CELL then
+    if cell ~= CELL then
       if not done[cell .. ' ' .. item.id] then
-        waits, elsewhere, held[name] = true, elsewhere or {}, true
-        elsewhere[#elsewhere + 1] = where
+        waits, cells[cell] = true, true
+        if not held['/' .. cell] then
+          elsewhere = elsewhere or {}
+          elsewhere[#elsewhere + 1] = where
+        end
       end
+    elseif held[name] then
+      waits = true
     elseif not hear(name, item, policy, rows) and now - item.at < ABSENT_MS then
       waits, held[name] = true, true
     end
   end
+  for cell in pairs(cells) do held['/' .. cell] = true end
   heard_note(item, rows, out)
   return waits, elsewhere
 end
