@@ -32,7 +32,7 @@ from lingua_scheduler.messages.to_client import (
 )
 from lingua_scheduler.state.keys import Cell, Cells
 from lingua_scheduler.state.link import LinkOptions
-from lingua_scheduler.state.room_store import RoomPolicy, RoomStore
+from lingua_scheduler.state.room_store import RoomPolicy, RoomStore, Visit
 from lingua_scheduler.state.script import Script, Word
 from lingua_scheduler.state.single import SingleConnection
 from servers import Server
@@ -64,6 +64,7 @@ class Person:
         self.home = home
         self.tenant = tenant
         self.epoch = "1"
+        self.fence = 1
         self.closing = False
         self.lapsed = False
         self.profile = SimpleNamespace(source=lang, own_targets=tuple)
@@ -188,7 +189,7 @@ class House:
 
     async def record(self, name: str, home: Cell, **fields: Any) -> None:
         """Write a session's record as `session_open` does."""
-        given = {"epoch": 1, "owner": self.instance, "seq": 0, "trimmed": 0} | fields
+        given = {"epoch": 1, "owner": self.instance, "fence": 1, "seq": 0, "trimmed": 0} | fields
         words = [word for pair in given.items() for word in pair]
         await self.connection.command(home.slot, "HSET", home.key("session", name), *words)
 
@@ -197,11 +198,16 @@ class House:
         key = person.home.key("session", person.id)
         await self.connection.command(person.home.slot, "HSET", key, "closed", 1)
 
+    async def lose(self, code: str, *names: str) -> None:
+        """Let the store lose members of a room, behind the halls' backs."""
+        await self.store.leave(code, [Visit(name) for name in names])
+
     async def take_over(self, person: Person) -> Person:
         """Let a session go on here; returns it as it is here."""
-        key = person.home.key("session", person.id)
-        await self.connection.command(person.home.slot, "HSET", key, "owner", self.instance)
+        key, slot = person.home.key("session", person.id), person.home.slot
+        await self.connection.command(slot, "HSET", key, "owner", self.instance)
         here = Person(person.id, person.home, person.profile.source, person.tenant)
+        here.fence = await self.connection.command(slot, "HINCRBY", key, "fence", 1)
         self.sessions[person.id] = here
         await self.hall.take_over(session(here))
         self.hall.returned(session(here))

@@ -153,10 +153,51 @@ def test_a_listener_that_moves_stays_in_its_room_unseen(server: servers.Server) 
     play(server, scenario)
 
 
+def test_a_former_owner_does_not_bring_back_who_left_the_room_elsewhere(
+    server: servers.Server,
+) -> None:
+    async def scenario(one: House, two: House, three: House) -> None:
+        code, ann, bob, _ = await spread(one, two, three)
+        here = await three.take_over(bob)
+        # The instance it was at has not heard of that, and gets the letter that the room changed.
+        three.hall.leave(session(here), code)
+        await until(lambda: ann.sees == ["ann", "cid"], "bob has left")
+        await two.hall.room_changed(code)
+        await two.hall.refresh()
+        assert [member.session for member in (await one.store.read(code)).room.members] == [
+            "ann", "cid",
+        ]  # fmt: skip
+        assert (await one.store.noted(bob.home, "bob")).room == ""
+
+    play(server, scenario)
+
+
+def test_a_leave_that_was_held_up_does_not_end_a_stay_that_began_elsewhere(
+    server: servers.Server,
+) -> None:
+    async def scenario(one: House, two: House, three: House) -> None:
+        code, ann, bob, _ = await spread(one, two, three)
+        here = await three.take_over(bob)
+        three.hall.leave(session(here), code)
+        await until(lambda: ann.sees == ["ann", "cid"], "bob has left")
+        await three.enter(here, code, "en")
+        # What its client said to the former instance, which was stopped for a while.
+        two.hall.leave(session(bob), code)
+        two.hall.set_language(session(bob), "ja")
+        await until(lambda: not len(two.tasks), "that is over")
+        members = (await one.store.read(code)).room.members
+        assert [(member.session, member.lang) for member in members] == [
+            ("ann", "zh"), ("cid", "en"), ("bob", "en"),
+        ]  # fmt: skip
+        assert (await one.store.noted(bob.home, "bob")).room == code
+
+    play(server, scenario)
+
+
 def test_who_comes_back_after_the_room_ended_is_told_so(server: servers.Server) -> None:
     async def scenario(one: House, two: House, three: House) -> None:
         code, _, bob, _ = await spread(one, two, three)
-        await one.store.leave(code, ("ann", "bob", "cid"))
+        await one.lose(code, "ann", "bob", "cid")
         here = await three.take_over(bob)
         await until(lambda: here.told, "bob is told")
         assert [message.room_code for message in here.of(RoomExpired)] == [code]
@@ -231,7 +272,7 @@ def test_a_letter_that_was_lost_costs_until_the_next_look(server: servers.Server
         code, ann, bob, cid = await spread(one, two, three)
         # Nobody is told: the change is made behind the halls' backs.
         await one.store.set_language(code, "bob", "ja")
-        await one.store.leave(code, ("cid",))
+        await one.lose(code, "cid")
         await one.close_record(cid)
         del three.sessions["cid"]
         for house in (one, two, three):
@@ -282,7 +323,7 @@ def test_who_is_missing_in_a_room_comes_back_also_when_several_look_at_once(
 ) -> None:
     async def scenario(one: House, two: House, three: House) -> None:
         code, _, bob, _ = await spread(one, two, three)
-        await one.store.leave(code, ("bob",))
+        await one.lose(code, "bob")
         await asyncio.gather(*(two.hall.room_changed(code) for _ in range(5)))
         assert two.hall.rooms.room_of("bob") is not None
         assert sorted(bob.sees) == ["ann", "bob", "cid"]
@@ -293,7 +334,7 @@ def test_who_is_missing_in_a_room_comes_back_also_when_several_look_at_once(
 def test_a_room_that_was_lost_does_not_come_back_over_another_one(server: servers.Server) -> None:
     async def scenario(one: House, two: House, three: House) -> None:
         code, ann, _, _ = await spread(one, two, three)
-        await one.store.leave(code, ("ann", "bob", "cid"))
+        await one.lose(code, "ann", "bob", "cid")
         eve = await three.person("eve", tenant="t2")
         made = await three.store.enter(
             "create", code, "t2", Entering(session="eve", home=eve.home.name,

@@ -31,7 +31,7 @@ from lingua_scheduler.state.records import (
     Opening,
     job_id_of,
 )
-from lingua_scheduler.state.room_store import Entering, RoomPolicy, RoomStore
+from lingua_scheduler.state.room_store import Entering, RoomPolicy, RoomStore, Visit
 from lingua_scheduler.state.scripts import load_scripts
 from lingua_scheduler.state.single import SingleConnection
 from state.test_replies_produced import WANTED, Scene, job
@@ -119,7 +119,7 @@ async def use_every_script_of_rooms(s: Scene) -> None:
     await rooms.spoke("123456", "s")
     await rooms.read("123456")
     await rooms.check("123456")
-    await rooms.leave("123456", ("x",))
+    await rooms.leave("123456", (Visit("x"),))
     rooms.now_ms += 5000
     await rooms.check("123456")
 

@@ -22,6 +22,7 @@ from lingua_scheduler.state.room_store import (
     SessionNote,
     StoredMember,
     StoredRoom,
+    Visit,
 )
 from lingua_scheduler.state.single import SingleConnection
 
@@ -46,6 +47,10 @@ class Scene:
     ) -> RoomAnswer:
         given = {"home": "c0", "instance": "i1", "lang": "en"} | more
         return await self.store.enter(mode, code, tenant, Entering(session=session, **given))
+
+    async def leave(self, *names: str, joined_at_ms: int | None = None, at: str = "") -> RoomAnswer:
+        """Take sessions out of the room, whichever stay of them it is."""
+        return await self.store.leave(CODE, [Visit(name, joined_at_ms) for name in names], at)
 
     async def room(self, *names: str) -> StoredRoom:
         """Make a room with these members."""
@@ -122,7 +127,7 @@ def test_no_name_is_not_an_empty_name(server: servers.Server) -> None:
 def test_members_are_listed_in_the_order_they_came(server: servers.Server) -> None:
     async def scenario(s: Scene) -> None:
         await s.room("c", "a")
-        assert names(await s.store.leave(CODE, ("c",))) == ["a"]
+        assert names(await s.leave("c")) == ["a"]
         assert names(await s.enter("b")) == ["a", "b"]
         assert names(await s.enter("c")) == ["a", "b", "c"]
 
@@ -155,7 +160,7 @@ def test_a_full_room_takes_nobody_until_somebody_leaves(server: servers.Server) 
     async def scenario(s: Scene) -> None:
         await s.room("a", "b", "c")
         assert (await s.enter("d")).why == "full"
-        await s.store.leave(CODE, ("a",))
+        await s.leave("a")
         assert names(await s.enter("d")) == ["b", "c", "d"]
 
     play(server, scenario)
@@ -173,7 +178,7 @@ def test_entering_again_changes_nothing(server: servers.Server) -> None:
 def test_a_later_room_under_the_same_code_is_newer(server: servers.Server) -> None:
     async def scenario(s: Scene) -> None:
         first = await s.room("a", "b")
-        await s.store.leave(CODE, ("a", "b"))
+        await s.leave("a", "b")
         s.store.now_ms += 1000
         assert (await s.room("c")).version > first.version
 
@@ -186,7 +191,7 @@ def test_a_later_room_under_the_same_code_is_newer(server: servers.Server) -> No
 def test_a_lost_room_comes_back_as_it_was(server: servers.Server) -> None:
     async def scenario(s: Scene) -> None:
         room = await s.room("a", "b")
-        await s.store.leave(CODE, ("a", "b"))
+        await s.leave("a", "b")
         s.store.now_ms += 5000
         was = {"created_at": NOW_MS, "spoke_at": NOW_MS + 3, "joined_at": NOW_MS + 1}
         await s.enter("b", "restore", **was, voices={"a": False})
@@ -221,7 +226,7 @@ def test_several_leave_at_once_and_nothing_is_kept_about_them(server: servers.Se
         before = await s.room("a", "b", "c")
         await s.store.set_voice(CODE, "a", "b", wanted=False)
         await s.store.set_voice(CODE, "b", "a", wanted=False)
-        left = await s.store.leave(CODE, ("b", "c", "nobody"))
+        left = await s.leave("b", "c", "nobody")
         assert names(left) == ["a"]
         assert left.room is not None
         assert left.room.members[0].voices == {}
@@ -236,12 +241,27 @@ def test_several_leave_at_once_and_nothing_is_kept_about_them(server: servers.Se
 def test_the_last_to_leave_takes_the_room_along(server: servers.Server) -> None:
     async def scenario(s: Scene) -> None:
         await s.room("a")
-        assert await s.store.leave(CODE, ("a",)) == RoomAnswer(Reply.OK, NOW_MS)
+        assert await s.leave("a") == RoomAnswer(Reply.OK, NOW_MS)
         cell = s.store.cell_of(CODE)
         assert await s.connection.command(cell.slot, "EXISTS", cell.key("room", CODE)) == 0
         assert await s.rings_at_ms() is None
-        assert (await s.store.leave(CODE, ("a",))).why == "no_room"
+        assert (await s.leave("a")).why == "no_room"
         assert (await s.store.read(CODE)).why == "no_room"
+
+    play(server, scenario)
+
+
+def test_who_leaves_late_does_not_end_a_later_stay_or_one_at_another_instance(
+    server: servers.Server,
+) -> None:
+    async def scenario(s: Scene) -> None:
+        await s.room("a", "b")
+        await s.leave("b", joined_at_ms=NOW_MS)
+        s.store.now_ms += 1000
+        back = (await s.enter("b", instance="i2")).room
+        for late in (s.leave("b", joined_at_ms=NOW_MS), s.leave("b", at="i1")):
+            assert await late == RoomAnswer(Reply.ALREADY, s.store.now_ms, back)
+        assert names(await s.leave("b", joined_at_ms=NOW_MS + 1000, at="i2")) == ["a"]
 
     play(server, scenario)
 
@@ -249,7 +269,7 @@ def test_the_last_to_leave_takes_the_room_along(server: servers.Server) -> None:
 def test_who_is_not_in_the_room_does_not_change_it_by_leaving(server: servers.Server) -> None:
     async def scenario(s: Scene) -> None:
         room = await s.room("a")
-        assert await s.store.leave(CODE, ("b",)) == RoomAnswer(Reply.ALREADY, NOW_MS, room)
+        assert await s.leave("b") == RoomAnswer(Reply.ALREADY, NOW_MS, room)
 
     play(server, scenario)
 
@@ -374,6 +394,10 @@ def test_a_session_notes_the_room_it_is_about_to_enter(server: servers.Server) -
         assert await s.store.noted(home, "s") == SessionNote("open", CODE)
         await s.store.note(home, "s", "")
         assert await s.store.noted(home, "s") == SessionNote("open", "")
+        await s.session(cell=1, fence=7)
+        assert await s.store.note(home, "s", CODE, fence=6) is Reply.FENCED
+        assert await s.store.noted(home, "s") == SessionNote("open", "")
+        assert await s.store.note(home, "s", CODE, fence=7) is Reply.OK
         await s.session(cell=1, closed=1)
         assert await s.store.note(home, "s", CODE) is Reply.SESSION_CLOSED
         assert await s.store.noted(home, "s") == SessionNote("closed")

@@ -16,7 +16,7 @@ from lingua_scheduler.between.letters import Relay
 from lingua_scheduler.errors import InvalidInput, StoreUnavailable
 from lingua_scheduler.live.guesses import Guesses
 from lingua_scheduler.live.profile import Target
-from lingua_scheduler.live.room_desk import RoomDesk
+from lingua_scheduler.live.room_desk import MovedAway, RoomDesk
 from lingua_scheduler.live.room_keeper import RoomKeeper, members_message, room_from
 from lingua_scheduler.live.tasks import all_of
 from lingua_scheduler.messages.codec import SERVER_MESSAGES
@@ -30,7 +30,8 @@ from lingua_scheduler.messages.to_client import (
     WebrtcOfferRelay,
 )
 from lingua_scheduler.session.rooms import RoomProblem, canonical, check_code
-from lingua_scheduler.state.room_store import Entering
+from lingua_scheduler.state.reply import Reply
+from lingua_scheduler.state.room_store import Entering, Visit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -203,7 +204,7 @@ class Hall:
             raise
         answer = await self._enter(session, "join", code, ask)
         if answer.room is None:
-            await self._store.note(session.home, session.id, "")
+            await self._note(session, "")
             raise self._problem_of(session, answer)
         self._entered(session, room_from(answer.room))
 
@@ -215,12 +216,21 @@ class Hall:
             session=session.id, home=session.home.name, instance=self._board.instance,
             lang=canonical(ask.preferred_lang) or "", name=ask.display_name,
         )  # fmt: skip
-        await self._store.note(session.home, session.id, code)
+        await self._note(session, code)
         try:
             return await self._store.enter(mode, code, session.tenant, member)
         except StoreUnavailable:
             self._doubtful[session.id] = code
             raise
+
+    async def _note(self, session: LiveSession, code: str) -> None:
+        """Note in a session which room it is in or about to enter, or that it leaves.
+
+        Before anything of it is changed there: it shows that the session is still ours.
+        """
+        reply = await self._store.note(session.home, session.id, code, session.fence)
+        if reply is Reply.FENCED:
+            raise MovedAway
 
     def _entered(self, session: LiveSession, room: Room) -> None:
         if self._board.sessions.get(session.id) is not session:
@@ -235,7 +245,8 @@ class Hall:
         code = self._doubtful.get(session)
         if code is None:
             return
-        answer = await self._store.leave(code, (session,))
+        # If it went on elsewhere and is in the room there, it stays.
+        answer = await self._store.leave(code, (Visit(session),), self._board.instance)
         self._doubtful.pop(session, None)
         if answer.room is not None:
             self._keeper.changed(room_from(answer.room))
@@ -264,8 +275,8 @@ class Hall:
         room = self.rooms.room_of(session.id)
         if room is None or room.code != code:
             raise RoomProblem(ErrorCode.NOT_IN_ROOM)
-        await self._store.note(session.home, session.id, "")
-        answer = await self._store.leave(code, (session.id,))
+        await self._note(session, "")
+        answer = await self._store.leave(code, (visit_of(room, session.id),))
         self._left(session, room, answer)
 
     async def _go(self, session: LiveSession) -> None:
@@ -276,8 +287,9 @@ class Hall:
         room = self.rooms.room_of(session.id)
         if room is None:
             return
-        await insist(partial(store.note, session.home, session.id, ""))
-        answer = await insist(partial(store.leave, room.code, (session.id,)))
+        await insist(partial(self._note, session, ""))
+        visit = visit_of(room, session.id)
+        answer = await insist(partial(store.leave, room.code, (visit,)))
         self._left(session, room, answer)
 
     def _left(self, session: LiveSession, room: Room, answer: RoomAnswer) -> None:
@@ -301,6 +313,7 @@ class Hall:
         room = self.rooms.room_of(session.id)
         if room is None:
             return
+        await self._note(session, room.code)
         answer = await self._store.set_language(room.code, session.id, code or "")
         if answer.room is not None:
             self._keeper.changed(room_from(answer.room))
@@ -375,6 +388,7 @@ class Hall:
         room = self.rooms.room_of(session.id)
         if room is None or is_away is not (session.outlet is None):
             return
+        await self._note(session, room.code)
         answer = await self._store.set_away(room.code, session.id, is_away=is_away)
         if answer.room is not None:
             self._keeper.changed(room_from(answer.room))
@@ -383,7 +397,7 @@ class Hall:
         """A client began anew in place of a session that it will not come back to."""
         code = (await self._store.noted(home, session)).room
         if code:
-            answer = await self._store.leave(code, (session,))
+            answer = await self._store.leave(code, (Visit(session),))
             if answer.room is not None:
                 room = room_from(answer.room)
                 self._keeper.changed(room, room.instances())
@@ -411,6 +425,12 @@ class Hall:
     async def sweep(self, code: str) -> None:
         """A room's timer rang."""
         await self._keeper.sweep(code)
+
+
+def visit_of(room: Room, session: str) -> Visit:
+    """Return a session's stay in a room, as it is known here."""
+    member = room.members.get(session)
+    return Visit(session, member.joined_at_ms if member is not None else None)
 
 
 def relayed(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from lingua_scheduler.errors import InvalidInput, StoreUnavailable
+from lingua_scheduler.errors import InvalidInput, LinguaError, StoreUnavailable
 from lingua_scheduler.messages.codes import ErrorCode
 from lingua_scheduler.messages.to_client import ErrorMessage, RoomError
 from lingua_scheduler.session.rooms import RoomProblem
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from lingua_scheduler.live.tasks import Tasks
 
     Ask = Callable[[], Awaitable[None]]
+
+
+class MovedAway(LinguaError):
+    """The session is another instance's by now: its client asks there."""
+
+    def __init__(self) -> None:
+        super().__init__("the session went on at another instance")
+
 
 # Asks of one session that may wait for those before them.
 WAITING_MAX = 64
@@ -67,6 +75,8 @@ class RoomDesk:
             await ask()
         except InvalidInput as problem:
             refuse(session, problem)
+        except MovedAway:
+            return
         except StoreUnavailable:
             code = ErrorCode.SCHEDULER_DEPENDENCY_DOWN
             session.teller.tell(

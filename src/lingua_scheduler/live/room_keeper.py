@@ -16,7 +16,7 @@ from lingua_scheduler.live.tasks import all_of
 from lingua_scheduler.messages.to_client import RoomExpired, RoomMembers
 from lingua_scheduler.session.rooms import Member, Room, Rooms
 from lingua_scheduler.state.reply import Reply
-from lingua_scheduler.state.room_store import Entering
+from lingua_scheduler.state.room_store import Entering, Visit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -163,7 +163,14 @@ class RoomKeeper:
             if session is None or session.closing or session.lapsed or member is None:
                 self.rooms.left(name)
                 continue
-            await self._store.note(session.home, name, known.code)
+            noted = await self._store.note(session.home, name, known.code, session.fence)
+            if noted is Reply.FENCED:
+                # Another instance has it, or is about to: that one knows whether it has left. It is
+                # dropped here when we are told.
+                continue
+            if noted is Reply.SESSION_CLOSED:
+                self.rooms.left(name)
+                continue
             answer = await self._store.enter(
                 "restore", known.code, known.tenant, entering_again(known, member)
             )
@@ -199,21 +206,22 @@ class RoomKeeper:
             await self._seen(room_from(left.room))
         self.nudge(code, room.instances())
 
-    async def _gone_of(self, room: Room) -> list[str]:
+    async def _gone_of(self, room: Room) -> list[Visit]:
         members = list(room.members.values())
         named = self._board.cells.named
         notes = await asyncio.gather(
             *(self._store.noted(named(member.home), member.session) for member in members)
         )
-        now, gone, missing = self._board.clock.now_ms(), [], []
+        now, missing = self._board.clock.now_ms(), []
+        gone: list[Visit] = []
         for member, note in zip(members, notes, strict=True):
             if note.state == "missing":
                 missing.append(member.session)
                 since = self._missing.setdefault((room.code, member.session), now)
                 if now - since >= MISSING_MS:
-                    gone.append(member.session)
+                    gone.append(Visit(member.session, member.joined_at_ms))
             elif note.state == "closed" or note.room not in (None, room.code):
-                gone.append(member.session)
+                gone.append(Visit(member.session, member.joined_at_ms))
         self._forget_missing(room.code, missing)
         return gone
 

@@ -97,6 +97,13 @@ class RoomAnswer(NamedTuple):
     why: str = ""
 
 
+class Visit(NamedTuple):
+    """A stay of a session in a room, by when it came; whichever there is if that is not known."""
+
+    session: str
+    joined_at_ms: int | None = None
+
+
 class SessionNote(NamedTuple):
     """What a member's session says of itself."""
 
@@ -141,11 +148,16 @@ class RoomStore:
         )
         return read_room_answer(code, raw)
 
-    async def leave(self, code: str, sessions: Iterable[str]) -> RoomAnswer:
-        """Take sessions out of a room; without a room in the answer it has ended."""
-        return read_room_answer(
-            code, await self._run("room_leave", self.cell_of(code), code, *sessions)
-        )
+    async def leave(self, code: str, visits: Iterable[Visit], instance: str = "") -> RoomAnswer:
+        """Take sessions out of a room; without a room in the answer it has ended.
+
+        With an instance only those whose client is there.
+        """
+        words: list[Word] = []
+        for visit in visits:
+            words += (visit.session, "" if visit.joined_at_ms is None else visit.joined_at_ms)
+        raw = await self._run("room_leave", self.cell_of(code), code, instance, *words)
+        return read_room_answer(code, raw)
 
     async def set_language(self, code: str, session: str, lang: str) -> RoomAnswer:
         """Change what a member wants to hear."""
@@ -193,9 +205,12 @@ class RoomStore:
 
     # Sessions
 
-    async def note(self, home: Cell, session: str, code: str) -> Reply:
-        """Note in a session which room it is about to enter, or that it leaves ('')."""
-        return Reply((await self._run("room_note", home, session, code))[0])
+    async def note(self, home: Cell, session: str, code: str, fence: int = 0) -> Reply:
+        """Note in a session, as its owner, which room it is about to enter, or that it leaves ('').
+
+        FENCED if another instance owns it by now: then nothing of it may be changed.
+        """
+        return Reply((await self._run("room_note", home, session, fence, code))[0])
 
     async def noted(self, home: Cell, session: str) -> SessionNote:
         """Read whether a session is there, and the room it is noted in."""

@@ -1,6 +1,8 @@
--- Takes sessions out of a room; the room ends with its last member.
+-- Takes sessions out of a room; the room ends with its last member. Whoever asks may be late: a
+-- session that came again since, or that is at another instance by now, stays.
 -- KEYS: due
--- ARGV: now_ms, code, session...
+-- ARGV: now_ms, code, instance ('' = wherever its client is), session, joined_at ('' = whenever it
+--   came), ...
 -- Returns: {OK, now, [field, value, ...]} the whole room, no fields if it has ended
 --   | {ALREADY, now, [...]} none of them was in | {FENCED, now, 'no_room'}
 -- Writes: room, due
@@ -9,10 +11,14 @@
 --- @include "includes/room"
 local key, gone, count = ROOM .. ARGV[2], {}, 0
 if redis.call('EXISTS', key) == 0 then return room_refuses('no_room') end
-for i = 3, #ARGV do
-  if redis.call('HDEL', key, 'm:' .. ARGV[i], 'l:' .. ARGV[i], 'i:' .. ARGV[i],
-    'a:' .. ARGV[i]) > 0 then
-    gone[ARGV[i]] = true
+for i = 4, #ARGV, 2 do
+  local session = ARGV[i]
+  local m = redis.call('HMGET', key, 'm:' .. session, 'i:' .. session)
+  local is_meant = m[1] and (ARGV[3] == '' or m[2] == ARGV[3])
+    and (ARGV[i + 1] == '' or string.match(m[1], '^%d+ (%d+) ') == ARGV[i + 1])
+  if is_meant then
+    redis.call('HDEL', key, 'm:' .. session, 'l:' .. session, 'i:' .. session, 'a:' .. session)
+    gone[session] = true
     count = count + 1
   end
 end

@@ -2,14 +2,15 @@
 -- ('' = none). Written before the room is changed: a later owner finds the room by it, and whoever
 -- left is sent nothing more of it.
 -- KEYS: due
--- ARGV: now_ms, session, code
--- Returns: {OK} | {NO_SESSION} | {SESSION_CLOSED}
+-- ARGV: now_ms, session, fence (0 = any owner), code
+-- Returns: {OK} | {NO_SESSION} | {SESSION_CLOSED} | {FENCED} it is another owner's by now
 -- Writes: session
 -- Cost: O(1)
 --- @include "includes/cell"
 local key = BASE .. 'session:' .. ARGV[2]
-local found = redis.call('HMGET', key, 'epoch', 'closed')
+local found = redis.call('HMGET', key, 'epoch', 'closed', 'fence')
 if not found[1] then return { Reply.NO_SESSION } end
 if found[2] then return { Reply.SESSION_CLOSED } end
-redis.call('HSET', key, 'room', ARGV[3])
+if ARGV[3] ~= '0' and found[3] ~= ARGV[3] then return { Reply.FENCED } end
+redis.call('HSET', key, 'room', ARGV[4])
 return { Reply.OK }
