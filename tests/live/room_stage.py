@@ -106,6 +106,8 @@ class LossyConnection:
         self._connection = connection
         # Names of scripts whose next answer is lost.
         self.loses: set[str] = set()
+        # Plain commands do not reach the store.
+        self.is_cut_off = False
 
     def run(self, script: Script, *call: Any) -> asyncio.Future[Any]:
         answer = self._connection.run(script, *call)
@@ -119,7 +121,12 @@ class LossyConnection:
         raise OutcomeUnknown("here", "the answer was lost")
 
     def command(self, slot: int, *words: Word) -> asyncio.Future[Any]:
+        if self.is_cut_off:
+            return asyncio.ensure_future(self._refuse())
         return self._connection.command(slot, *words)
+
+    async def _refuse(self) -> None:
+        raise StoreUnavailable("here", "nobody answers")
 
 
 class House:

@@ -194,6 +194,24 @@ def test_a_leave_that_was_held_up_does_not_end_a_stay_that_began_elsewhere(
     play(server, scenario)
 
 
+def test_what_is_said_while_the_store_is_away_is_for_those_who_are_known_to_be_there(
+    server: servers.Server,
+) -> None:
+    async def scenario(one: House, two: House, three: House) -> None:
+        code, ann, _, _ = await spread(one, two, three)
+        one.lossy.is_cut_off = True
+        # Comes in for others, before the speaker's instance reaches the store again.
+        late = Entering(session="late", home="c0", instance="i3", lang="ja")
+        await three.store.enter("join", code, "", late)
+        (target,) = (await one.speak(ann)).targets
+        assert target.lane == "en"
+        assert [place.split("/")[1] for place in target.audience.split()] == ["bob", "cid"]
+        one.lossy.is_cut_off = False
+        assert {target.lane for target in (await one.speak(ann)).targets} == {"en", "ja"}
+
+    play(server, scenario)
+
+
 def test_who_comes_back_after_the_room_ended_is_told_so(server: servers.Server) -> None:
     async def scenario(one: House, two: House, three: House) -> None:
         code, _, bob, _ = await spread(one, two, three)

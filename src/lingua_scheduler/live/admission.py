@@ -237,7 +237,7 @@ class Admission:
     async def _ask_for_audience(self, piece: Piece) -> None:
         """Find out who hears an utterance of a member of a room, and in which languages."""
         hall, session = self._hall, self._session
-        audience = await self._board.insist(lambda: hall.audience_of(session, piece.profile))
+        audience = await hall.audience_of(session, piece.profile)
         piece.targets, piece.readers = audience.targets, audience.readers
         if audience.is_room:
             piece.profile = piece.profile.in_room()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -100,14 +101,16 @@ class Hall:
     async def audience_of(self, speaker: LiveSession, profile: Profile) -> Audience:
         """Return who hears an utterance now, and in which languages.
 
-        As the store knows it: whoever was told that it is in, or out, on another instance, is.
+        As the store knows it: whoever was told that it is in, or out, on another instance, is. If
+        the store is away, as it is known here: who comes in when it is back was not there now.
         """
         room = self.rooms.room_of(speaker.id)
         if room is None:
             return Audience(profile.own_targets())
         self._spoke(speaker.id, room)
-        if await self._store.version(room.code) != room.version:
-            room = await self._keeper.latest(room)
+        with suppress(StoreUnavailable):
+            if await self._store.version(room.code) != room.version:
+                room = await self._keeper.latest(room)
         wanted = room.wanted_by_others(speaker.id, profile.source)
         if not wanted.lanes and not wanted.same_language:
             return Audience(profile.own_targets())
