@@ -107,7 +107,8 @@ $(VENV)/.installed: pyproject.toml | $(PYTHON)
 	@touch $@
 
 $(VENV)/.developed: pyproject.toml requirements/dev.txt | $(PYTHON)
-	$(PYTHON) $(PIP_INSTALL) --require-hashes --requirement requirements/dev.txt
+	# The lock is the whole set: pip would else look for what is newer, which has no hash here.
+	$(PYTHON) $(PIP_INSTALL) --no-deps --require-hashes --requirement requirements/dev.txt
 	$(PYTHON) $(PIP_INSTALL) --no-deps --editable .
 	$(PICO)
 	@touch $@ $(VENV)/.installed $(VENV)/.speaking
