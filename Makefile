@@ -106,8 +106,8 @@ $(VENV)/.installed: pyproject.toml | $(PYTHON)
 	$(PYTHON) $(PIP_INSTALL) --editable .
 	@touch $@
 
+# The lock is the whole set: with dependencies pip would look for newer ones, which have no hash.
 $(VENV)/.developed: pyproject.toml requirements/dev.txt | $(PYTHON)
-	# The lock is the whole set: pip would else look for what is newer, which has no hash here.
 	$(PYTHON) $(PIP_INSTALL) --no-deps --require-hashes --requirement requirements/dev.txt
 	$(PYTHON) $(PIP_INSTALL) --no-deps --editable .
 	$(PICO)
