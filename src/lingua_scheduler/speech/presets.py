@@ -50,12 +50,12 @@ DEFAULT: Final = "default"
 DEFAULT_ENGINES: Final = (
     ("asr=whisper:model=base", ""),
     ("vad=silero", ""),
-    ("mt=apertium", ""),
+    ("mt=router", ""),
     ("tts=pico", "ttspico"),
     ("tts=espeak", ""),
 )
 # What the extra `speech` brings and the default node cannot do without.
-DEFAULT_LIBRARIES: Final = ("numpy", "onnxruntime", "espeakng_loader")
+DEFAULT_LIBRARIES: Final = ("numpy", "onnxruntime", "espeakng_loader", "fxtranslate")
 WORKERS_MAX: Final = 64
 
 

@@ -75,8 +75,9 @@ def make(options: Mapping[str, str]) -> CTranslate:
         "intra_threads": reading.whole(taken, "threads", 1, 256),
     }
     beam = reading.whole(taken, "beam", 1, 16)
-    models = {reading.direction(name): Model(_folder(path), loading, beam)
-              for name, path in folders.items()}  # fmt: skip
+    # A folder that serves several directions is loaded once.
+    loaded = {path: Model(_folder(path), loading, beam) for path in set(folders.values())}
+    models = {reading.direction(name): loaded[path] for name, path in folders.items()}
     if taken["model"]:
         shared = Model(reading.folder(taken, "model", "model.bin"), loading, beam, taken["layout"])
         models.update(dict.fromkeys(_wanted(taken), shared))

@@ -1,0 +1,213 @@
+"""The router: several translators as one, each sentence by the best way that is installed.
+
+For each direction it knows the ways that its translators make together (direct, over another
+language) and takes the one that was measured to be best (`routing/scores.tsv`, written by `lingua
+bench translation`). A sentence whose translation fails or cannot be right (`routing/guards.py`)
+goes the next way; addresses, codes and names of accounts come through all of them. A translator
+that cannot be loaded is left out, and that is said on stderr.
+
+| option | default | what it is |
+|---|---|---|
+| use | bergamot+small+apertium | the translators, the preferred first where nothing was measured |
+| NAME.OPTION | | an option of one of them: `apertium.pairs=en-es` |
+| scores | | another table than the package's |
+| tries | 3 | how many ways a sentence may go |
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.languages import base_of
+from lingua_scheduler.speech import plugins
+from lingua_scheduler.speech.engine import (
+    About,
+    EngineError,
+    ModelMissing,
+    Rendered,
+    Stopped,
+    Translator,
+    Watch,
+    text_of,
+)
+from lingua_scheduler.speech.engines import options as reading
+from lingua_scheduler.speech.engines import sentences
+from lingua_scheduler.speech.routing import guards, protected, routes, table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lingua_scheduler.speech.routing.routes import Direction, Ranked, Route
+
+KNOWN: Final = {"use": "bergamot+small+apertium", "scores": "", "tries": "3"}
+NAME: Final = "router"
+
+
+def make(options: Mapping[str, str]) -> Router:
+    """Load the translators; raises `ModelMissing` if none of them can be."""
+    taken, of_each = _parted(options)
+    tries = reading.whole(taken, "tries", 1, routes.ROUTES_MAX)
+    scores = table.load(Path(taken["scores"]).expanduser() if taken["scores"] else None)
+    engines: dict[str, Translator] = {}
+    missing: list[ModelMissing] = []
+    for name in reading.listed(taken, "use"):
+        try:
+            engines[name] = cast(
+                "Translator", plugins.make(plugins.Spec("mt", name, of_each[name]))
+            )
+        except ModelMissing as error:
+            missing.append(error)
+            print(f"{NAME}: without {name}: {error.message}", file=sys.stderr)  # noqa: T201
+    if not engines:
+        raise missing[0]
+    return Router(engines, scores, tries)
+
+
+def _parted(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Return the router's own options, and those of each of its translators."""
+    names = reading.listed({**KNOWN, **options}, "use")
+    if not names or NAME in names or len(set(names)) < len(names):
+        raise ConfigError("engines", f"use={options.get('use')!r} must be other translators, once")
+    own, of_each = dict(options), {}
+    for name in names:
+        own, of_each[name] = reading.family(own, name)
+    return plugins.take(own, KNOWN), of_each
+
+
+class Attempt(NamedTuple):
+    """A sentence that went one way."""
+
+    text: str
+    route: Route
+    found: tuple[str, ...]
+
+
+class Router:
+    """Translates by the best way of those that its translators make."""
+
+    def __init__(
+        self, engines: Mapping[str, Translator], scores: Sequence[table.Score], tries: int
+    ) -> None:
+        self._engines = engines
+        self._tries = tries
+        self._abouts = {name: engine.about() for name, engine in engines.items()}
+        pairs = {name: _pairs(about) for name, about in self._abouts.items()}
+        # Every direction with its routes, the best first.
+        self._routes = routes.plan(pairs, scores)
+
+    def about(self) -> About:
+        """Tell what its translators can do together."""
+        return About(
+            engine=NAME,
+            model="+".join(self._engines),
+            licence="; ".join(f"{name}: {about.licence}" for name, about in self._abouts.items()),
+            pairs=tuple(sorted(self._routes)),
+        )
+
+    def translate(self, text: str, source: str, target: str, watch: Watch) -> Rendered:
+        """Say it in another language, each sentence by the best way that works."""
+        direction = self._direction(source, target)
+        masked = protected.mask(sentences.plain(text), source)
+        said: list[str] = []
+        ways: Counter[str] = Counter()
+        remarks: dict[str, None] = {}
+        for sentence in sentences.split(masked.text):
+            done = self._sentence(sentence, direction, watch)
+            said.append(done.text)
+            ways[str(done.route)] += 1
+            remarks |= dict.fromkeys(done.found)
+        route = ways.most_common(1)[0][0] if ways else ""
+        return Rendered(protected.restore(" ".join(said), masked.kept), route, tuple(remarks))
+
+    def close(self) -> None:
+        """Close all of them."""
+        for engine in self._engines.values():
+            engine.close()
+
+    def _direction(self, source: str, target: str) -> Direction:
+        for pair in ((source, target), (base_of(source), target), (source, base_of(target)),
+                     (base_of(source), base_of(target))):  # fmt: skip
+            if pair in self._routes:
+                return pair
+        raise EngineError("UNSUPPORTED_FEATURE", f"no way from {source!r} to {target!r}")
+
+    def _sentence(self, sentence: str, direction: Direction, watch: Watch) -> Attempt:
+        ways = self._routes[direction]
+        if not sentences.is_speakable(protected.STAND_IN.sub("", sentence)):
+            return Attempt(sentence, ways[0].route, ())
+        best = self._best(sentence, ways[: self._tries], watch)
+        if guards.SPANS in best.found:
+            best = self._around(sentence, best, watch)
+        if guards.LOOP in best.found:
+            cut = guards.uncircled(sentence, best.text)
+            best = best._replace(text=cut, found=(*best.found, guards.REPAIRED))
+        if guards.EMPTY in best.found:
+            # Nobody has a word for it: as it is it can at least be read.
+            return best._replace(text=sentence, found=(*best.found, guards.COPIED))
+        return best
+
+    def _best(self, sentence: str, ways: Sequence[Ranked], watch: Watch) -> Attempt:
+        """Return the first attempt that is plausible, else the least bad one."""
+        tried: list[Attempt] = []
+        failed: EngineError | None = None
+        for way in ways:
+            try:
+                attempt = self._attempt(sentence, way.route, watch)
+            except Stopped:
+                raise
+            except EngineError as error:
+                failed = error
+                continue
+            if not guards.weight(_bad(attempt)):
+                is_first = not tried and failed is None
+                found = attempt.found if is_first else (guards.FALLBACK, *attempt.found)
+                return attempt._replace(found=found)
+            tried.append(attempt)
+        if not tried:
+            assert failed is not None, "a direction has a route"
+            raise failed
+        best = min(tried, key=lambda one: guards.weight(_bad(one)))
+        # What failed before it, or was worse, is a way that was not taken.
+        is_first = best is tried[0] and (failed is None or best.route == ways[0].route)
+        return best if is_first else best._replace(found=(guards.FALLBACK, *best.found))
+
+    def _attempt(self, sentence: str, route: Route, watch: Watch) -> Attempt:
+        direction = route.direction
+        output = self._along(sentence, route, watch)
+        repaired = guards.with_numbers(sentence, output, direction)
+        found = guards.findings(sentence, repaired, direction)
+        return Attempt(
+            repaired, route, (*((guards.REPAIRED,) if repaired != output else ()), *found)
+        )
+
+    def _along(self, sentence: str, route: Route, watch: Watch) -> str:
+        for step in route.steps:
+            watch.check()
+            engine = self._engines[step.engine]
+            sentence = text_of(engine.translate(sentence, step.source, step.target, watch))
+            sentence = " ".join(sentence.split())
+        return sentence
+
+    def _around(self, sentence: str, best: Attempt, watch: Watch) -> Attempt:
+        """Translate what is between the protected pieces, so that nothing can happen to these."""
+        said = [
+            part if not sentences.is_speakable(protected.STAND_IN.sub("", part))
+            else self._along(part, best.route, watch)
+            for part in protected.parts(sentence)
+        ]  # fmt: skip
+        found = tuple(one for one in best.found if one != guards.SPANS)
+        return best._replace(text=" ".join(filter(None, said)), found=(*found, guards.REPAIRED))
+
+
+def _bad(attempt: Attempt) -> tuple[str, ...]:
+    return tuple(name for name in attempt.found if name in guards.WEIGHTS)
+
+
+def _pairs(about: About) -> tuple[Direction, ...]:
+    """Return a translator's directions; one that names languages knows each into each."""
+    known = about.languages
+    return about.pairs or tuple((one, other) for one in known for other in known if one != other)
