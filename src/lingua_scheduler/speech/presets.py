@@ -108,6 +108,20 @@ def default_plan() -> Plan:
     return Plan(tuple(Spec.parse(line) for line in lines), group=DEFAULT)
 
 
+def translators_of(words: Sequence[str]) -> tuple[Spec, ...]:
+    """Return the translators that `--engines` names, where nothing is heard or said aloud."""
+    if len(words) == 1 and (words[0] == DEFAULT or words[0].endswith(".toml")):
+        specs = plan_of(words).specs
+    else:
+        specs = tuple(Spec.parse(word) for word in words)
+    found = tuple(spec for spec in specs if spec.role == "mt")
+    if not found:
+        raise ConfigError("engines", "a translator is needed, such as mt=router")
+    for spec in found:
+        plugins.check(spec)
+    return found
+
+
 def missing_models(plan: Plan, store: Store) -> tuple[str, ...]:
     """Return the models of a preset that are not installed."""
     if not plan.group:
