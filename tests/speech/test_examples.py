@@ -57,7 +57,18 @@ SERVES = {
     "node-sdk.md 4": ("n1", r"^0 .*\bhombre\b"),
 }
 # Commands of README.md that are over at once; the others run until they are ended, or for long.
-QUICK = {"translate", "nodes", "explain", "cluster", "doctor", "dlq", "init", "token", "config"}
+QUICK = {
+    "translate",
+    "languages",
+    "nodes",
+    "explain",
+    "cluster",
+    "doctor",
+    "dlq",
+    "init",
+    "token",
+    "config",
+}
 
 
 class Example(NamedTuple):

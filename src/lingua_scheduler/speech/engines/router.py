@@ -36,6 +36,7 @@ from lingua_scheduler.speech.engine import (
 )
 from lingua_scheduler.speech.engines import options as reading
 from lingua_scheduler.speech.engines import sentences
+from lingua_scheduler.speech.plugins import Spec
 from lingua_scheduler.speech.routing import guards, protected, routes, table
 
 if TYPE_CHECKING:
@@ -49,33 +50,42 @@ NAME: Final = "router"
 
 def make(options: Mapping[str, str]) -> Router:
     """Load the translators; raises `ModelMissing` if none of them can be."""
-    taken, of_each = _parted(options)
-    tries = reading.whole(taken, "tries", 1, routes.ROUTES_MAX)
-    scores = table.load(Path(taken["scores"]).expanduser() if taken["scores"] else None)
+    team = team_of(options)
     engines: dict[str, Translator] = {}
     missing: list[ModelMissing] = []
-    for name in reading.listed(taken, "use"):
+    for spec in team.members:
         try:
-            engines[name] = cast(
-                "Translator", plugins.make(plugins.Spec("mt", name, of_each[name]))
-            )
+            engines[spec.name] = cast("Translator", plugins.make(spec))
         except ModelMissing as error:
             missing.append(error)
-            print(f"{NAME}: without {name}: {error.message}", file=sys.stderr)  # noqa: T201
+            print(f"{NAME}: without {spec.name}: {error.message}", file=sys.stderr)  # noqa: T201
     if not engines:
         raise missing[0]
-    return Router(engines, scores, tries)
+    return Router(engines, team.scores, team.tries)
 
 
-def _parted(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Return the router's own options, and those of each of its translators."""
+class Team(NamedTuple):
+    """What a router is made of."""
+
+    members: tuple[Spec, ...]
+    scores: tuple[table.Score, ...]
+    tries: int
+
+
+def team_of(options: Mapping[str, str]) -> Team:
+    """Read the options of a router; raises `ConfigError`."""
     names = reading.listed({**KNOWN, **options}, "use")
     if not names or NAME in names or len(set(names)) < len(names):
         raise ConfigError("engines", f"use={options.get('use')!r} must be other translators, once")
-    own, of_each = dict(options), {}
+    own, members = dict(options), []
     for name in names:
-        own, of_each[name] = reading.family(own, name)
-    return plugins.take(own, KNOWN), of_each
+        own, of_it = reading.family(own, name)
+        members.append(Spec("mt", name, of_it))
+    taken = plugins.take(own, KNOWN)
+    for spec in members:
+        plugins.check(spec)
+    scores = table.load(Path(taken["scores"]).expanduser() if taken["scores"] else None)
+    return Team(tuple(members), scores, reading.whole(taken, "tries", 1, routes.ROUTES_MAX))
 
 
 class Attempt(NamedTuple):
@@ -95,7 +105,7 @@ class Router:
         self._engines = engines
         self._tries = tries
         self._abouts = {name: engine.about() for name, engine in engines.items()}
-        pairs = {name: _pairs(about) for name, about in self._abouts.items()}
+        pairs = {name: pairs_of(about) for name, about in self._abouts.items()}
         # Every direction with its routes, the best first.
         self._routes = routes.plan(pairs, scores)
 
@@ -207,7 +217,7 @@ def _bad(attempt: Attempt) -> tuple[str, ...]:
     return tuple(name for name in attempt.found if name in guards.WEIGHTS)
 
 
-def _pairs(about: About) -> tuple[Direction, ...]:
+def pairs_of(about: About) -> tuple[Direction, ...]:
     """Return a translator's directions; one that names languages knows each into each."""
     known = about.languages
     return about.pairs or tuple((one, other) for one in known for other in known if one != other)

@@ -13,7 +13,7 @@ from lingua_scheduler.speech.routing.routes import directions
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from lingua_scheduler.speech.routing.routes import Direction
+    from lingua_scheduler.speech.routing.routes import Direction, Route
 
 
 def _both(*pairs: tuple[str, str]) -> frozenset[tuple[str, str]]:
@@ -50,5 +50,28 @@ def to_install(direction: Direction, installed: Collection[Direction] = ()) -> t
     for count in range(1, MODELS_MAX + 1):
         for models in combinations(OFFERS, count):
             if direction in directions(pairs_with({"": installed}, models)):
+                return models
+    return ()
+
+
+def bringing(route: Route, installed: Mapping[str, Collection[Direction]]) -> tuple[str, ...]:
+    """Return the models that a route lacks; none: it is there, or nothing brings it."""
+    found: dict[str, None] = {}
+    for engine, source, target in route.steps:
+        if (source, target) in installed.get(engine, ()):
+            continue
+        models = _models_for(engine, (source, target))
+        if not models:
+            return ()
+        found |= dict.fromkeys(models)
+    return tuple(found)
+
+
+def _models_for(engine: str, direction: Direction) -> tuple[str, ...]:
+    """Return the fewest models of one engine with which it does a direction by itself."""
+    own = [model for model, (user, _) in OFFERS.items() if user == engine]
+    for count in range(1, MODELS_MAX + 1):
+        for models in combinations(own, count):
+            if direction in directions(pairs_with({}, models)):
                 return models
     return ()

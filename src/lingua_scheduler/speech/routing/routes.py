@@ -22,7 +22,8 @@ Direction = tuple[str, str]
 
 STEP = re.compile(r"(?P<engine>[\w.-]+):(?P<source>[a-z0-9-]+)>(?P<target>[a-z0-9-]+)")
 # Which set decides, if a direction was measured on several: people talk, they are no telephones.
-SETS: Final = ("everyday", "prompts")
+# The rules of Apertium were written on half of the prompts.
+SETS: Final = ("everyday", "interface", "prompts")
 # Routes of a direction beyond these are never tried.
 ROUTES_MAX: Final = 8
 
