@@ -149,6 +149,21 @@ def test_a_measured_way_is_preferred() -> None:
     assert said(Router(engines, (score,), 3), "Good day.").route == "b:en>es"
 
 
+def test_a_telephone_is_translated_by_what_is_best_for_telephones() -> None:
+    engines = {"a": Says(marked), "b": Says(str.upper)}
+    scores = tuple(
+        table.Score(
+            direction="en>es", route=f"{name}:en>es", set=kind, sentences=1, chrf=chrf, bleu=1.0,
+            p50_ms=1.0, p95_ms=1.0, date="2026-11-17",
+        )
+        for name, kind, chrf in [("a", "everyday", 60.0), ("b", "everyday", 50.0),
+                                 ("a", "prompts", 50.0), ("b", "prompts", 60.0)]
+    )  # fmt: skip
+    router = Router(engines, scores, 3)
+    assert said(router, "Good day.").route == "a:en>es"
+    assert said(router, "Press one. Good day.").route == "b:en>es"
+
+
 def test_it_stops_when_nobody_wants_it_and_closes_all() -> None:
     engines = {"a": Says(marked), "b": Says(marked)}
     router = Router(engines, (), 3)

@@ -82,6 +82,14 @@ def test_everyday_sentences_decide_where_a_direction_was_measured_on_them() -> N
     assert best(ENGINES, [*prompts, score(direct, 54.6), score(over, 58.2)]) == over
 
 
+def test_the_kind_of_a_sentence_decides_first() -> None:
+    direct, over = "rules:en>es", "neural:en>pt rules:pt>es"
+    scores = [score(direct, 60.0, "prompts"), score(over, 51.5, "prompts"),
+              score(direct, 54.6), score(over, 58.2)]  # fmt: skip
+    assert str(plan(ENGINES, scores, "prompts")["en", "es"][0].route) == direct
+    assert str(plan(ENGINES, scores)["en", "es"][0].route) == over
+
+
 def test_scores_of_ways_that_are_not_installed_change_nothing() -> None:
     absent = score("gone:en>es", 99.0)
     assert best({"rules": RULES}, [absent]) == "rules:en>es"

@@ -37,7 +37,7 @@ from lingua_scheduler.speech.engine import (
 from lingua_scheduler.speech.engines import options as reading
 from lingua_scheduler.speech.engines import sentences
 from lingua_scheduler.speech.plugins import Spec
-from lingua_scheduler.speech.routing import guards, protected, routes, table
+from lingua_scheduler.speech.routing import guards, kinds, protected, routes, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,8 +106,10 @@ class Router:
         self._tries = tries
         self._abouts = {name: engine.about() for name, engine in engines.items()}
         pairs = {name: pairs_of(about) for name, about in self._abouts.items()}
-        # Every direction with its routes, the best first.
-        self._routes = routes.plan(pairs, scores)
+        # For each kind of sentences every direction with its routes, the best first.
+        self._routes = {
+            kind: routes.plan(pairs, scores, kind) for kind in (kinds.EVERYDAY, kinds.PROMPTS)
+        }
 
     def about(self) -> About:
         """Tell what its translators can do together."""
@@ -115,22 +117,24 @@ class Router:
             engine=NAME,
             model="+".join(self._engines),
             licence="; ".join(f"{name}: {about.licence}" for name, about in self._abouts.items()),
-            pairs=tuple(sorted(self._routes)),
+            pairs=tuple(sorted(self._routes[kinds.EVERYDAY])),
         )
 
     def translate(self, text: str, source: str, target: str, watch: Watch) -> Rendered:
         """Say it in another language, each sentence by the best way that works."""
-        direction = self._direction(source, target)
+        # Of the whole text: its sentences are hardly of two kinds.
+        ways_of = self._routes[kinds.kind_of(text, source)]
+        ways = ways_of[self._direction(source, target)]
         masked = protected.mask(sentences.plain(text), source)
         said: list[str] = []
-        ways: Counter[str] = Counter()
+        taken: Counter[str] = Counter()
         remarks: dict[str, None] = {}
         for sentence in sentences.split(masked.text):
-            done = self._sentence(sentence, direction, watch)
+            done = self._sentence(sentence, ways, watch)
             said.append(done.text)
-            ways[str(done.route)] += 1
+            taken[str(done.route)] += 1
             remarks |= dict.fromkeys(done.found)
-        route = ways.most_common(1)[0][0] if ways else ""
+        route = taken.most_common(1)[0][0] if taken else ""
         return Rendered(protected.restore(" ".join(said), masked.kept), route, tuple(remarks))
 
     def close(self) -> None:
@@ -141,12 +145,11 @@ class Router:
     def _direction(self, source: str, target: str) -> Direction:
         for pair in ((source, target), (base_of(source), target), (source, base_of(target)),
                      (base_of(source), base_of(target))):  # fmt: skip
-            if pair in self._routes:
+            if pair in self._routes[kinds.EVERYDAY]:
                 return pair
         raise EngineError("UNSUPPORTED_FEATURE", f"no way from {source!r} to {target!r}")
 
-    def _sentence(self, sentence: str, direction: Direction, watch: Watch) -> Attempt:
-        ways = self._routes[direction]
+    def _sentence(self, sentence: str, ways: Sequence[Ranked], watch: Watch) -> Attempt:
         if not sentences.is_speakable(protected.STAND_IN.sub("", sentence)):
             return Attempt(sentence, ways[0].route, ())
         best = self._best(sentence, ways[: self._tries], watch)

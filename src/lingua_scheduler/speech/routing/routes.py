@@ -2,7 +2,8 @@
 
 A step is one translator in one direction, a route is one step or several, each beginning where the
 last one ended. Of two routes the one that was measured to be better is taken; one that nobody
-measured comes behind, and among those the shorter one.
+measured comes behind, and among those the shorter one. What was measured is what counts for the
+kind of sentence (`kinds`): a way that is best for prompts need not be best for talk.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from itertools import pairwise, permutations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.speech.routing.kinds import EVERYDAY, PROMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,9 +23,8 @@ if TYPE_CHECKING:
 Direction = tuple[str, str]
 
 STEP = re.compile(r"(?P<engine>[\w.-]+):(?P<source>[a-z0-9-]+)>(?P<target>[a-z0-9-]+)")
-# Which set decides, if a direction was measured on several: people talk, they are no telephones.
-# The rules of Apertium were written on half of the prompts.
-SETS: Final = ("everyday", "interface", "prompts")
+# Which set decides, if a direction was not measured on the one of the kind of sentence.
+SETS: Final = (EVERYDAY, "interface", PROMPTS)
 # Routes of a direction beyond these are never tried.
 ROUTES_MAX: Final = 8
 
@@ -121,11 +122,14 @@ def _is_one_step(engines: Mapping[str, Collection[Direction]], one: Step, other:
     return one.engine == other.engine and (one.source, other.target) in engines[one.engine]
 
 
-def ranked(routes: Iterable[Route], scores: Iterable[Score]) -> tuple[Ranked, ...]:
-    """Return routes of one direction, the best first."""
+def ranked(
+    routes: Iterable[Route], scores: Iterable[Score], kind: str = EVERYDAY
+) -> tuple[Ranked, ...]:
+    """Return routes of one direction, the best first for a kind of sentences."""
     routes = tuple(routes)
     by_set = _scores_of(routes, scores)
-    decides = next((name for name in (*SETS, *sorted(by_set)) if name in by_set), "")
+    order = (kind, *SETS, *sorted(by_set))
+    decides = next((name for name in order if name in by_set), "")
     known = by_set.get(decides, {})
     found = [Ranked(route, known.get(str(route))) for route in routes]
     # Sorting keeps the order of equals: that of preference.
@@ -145,10 +149,10 @@ def _scores_of(routes: Sequence[Route], scores: Iterable[Score]) -> dict[str, di
 
 
 def plan(
-    engines: Mapping[str, Collection[Direction]], scores: Sequence[Score]
+    engines: Mapping[str, Collection[Direction]], scores: Sequence[Score], kind: str = EVERYDAY
 ) -> dict[Direction, tuple[Ranked, ...]]:
-    """Return every direction with its routes, the best first."""
-    found = {pair: ranked(candidates(engines, pair), scores) for pair in directions(engines)}
+    """Return every direction with its routes, the best first for a kind of sentences."""
+    found = {pair: ranked(candidates(engines, pair), scores, kind) for pair in directions(engines)}
     return {pair: _with_general(engines, pair, found) for pair in found}
 
 
