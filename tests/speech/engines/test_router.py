@@ -101,6 +101,25 @@ def test_of_bad_ones_the_least_bad_is_taken_and_told() -> None:
     assert done.remarks == (guards.FALLBACK, guards.NUMBERS)
 
 
+class Doubts(Says):
+    """A translator that is never sure."""
+
+    def translate(self, text: str, source: str, target: str, watch: Watch) -> Rendered:
+        return Rendered(f"({text})", remarks=(guards.UNSURE,))
+
+
+def test_who_is_not_sure_lets_another_do_it_and_that_is_no_failure() -> None:
+    engines = {"a": Doubts(marked), "b": Says(marked)}
+    assert said(Router(engines, (), 3)) == Rendered("<Good morning, friends.>", "b:en>es", ())
+
+
+def test_who_is_not_sure_is_better_than_who_is_wrong() -> None:
+    engines = {"a": Doubts(marked), "b": Says(lambda _: "")}
+    done = said(Router(engines, (), 3))
+    assert done.text == "(Good morning, friends.)"
+    assert done.remarks == (guards.FALLBACK, guards.UNSURE)
+
+
 def test_a_circle_that_all_go_is_cut() -> None:
     done = said(routed(lambda _: "la ley la ley la ley"))
     assert done.text == "la ley"

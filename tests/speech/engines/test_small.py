@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from lingua_scheduler.errors import ConfigError
-from lingua_scheduler.speech.engine import ModelMissing, Unwatched
+from lingua_scheduler.speech.engine import ModelMissing, Rendered, Unwatched
 from lingua_scheduler.speech.engines import ctranslate
 from lingua_scheduler.speech.engines.small import CARD, OWN, make, read_card
+from lingua_scheduler.speech.routing.guards import UNSURE
 from speech.engines import tiny_models
 
 pytestmark = pytest.mark.unit
@@ -45,10 +46,19 @@ def test_it_is_ctranslate_with_the_directions_of_its_card(folder: Path) -> None:
     about = engine.about()
     assert (about.engine, about.model, about.licence) == ("small", "tiny-1", "CC0-1.0")
     assert about.pairs == (("en", "es"), ("en", "pt"), ("es", "en"))
-    plain = ctranslate.make({"dir.en-pt": str(folder / "many"), "beam": "1"})
+    plain = ctranslate.make({"dir.en-pt": str(folder / "many")})
     wanted = plain.translate(TEXT, "en", "pt", Unwatched())
-    assert engine.translate(TEXT, "en", "pt", Unwatched()) == wanted
+    assert engine.translate(TEXT, "en", "pt", Unwatched()) == Rendered(wanted)
     engine.close()
+
+
+def test_what_it_is_not_sure_of_it_says(folder: Path) -> None:
+    card = folder / CARD
+    text = card.read_text("utf-8")
+    card.write_text(text.replace("pairs = ['en-es'", "least_score = -0.001\npairs = ['en-es'"))
+    engine = make({"dir": str(folder)})
+    assert engine.translate(TEXT, "en", "es", Unwatched()).remarks == (UNSURE,)
+    assert engine.translate(TEXT, "es", "en", Unwatched()).remarks == ()
 
 
 def test_directions_can_be_chosen(folder: Path) -> None:

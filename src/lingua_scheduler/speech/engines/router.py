@@ -166,50 +166,51 @@ class Router:
     def _best(self, sentence: str, ways: Sequence[Ranked], watch: Watch) -> Attempt:
         """Return the first attempt that is plausible, else the least bad one."""
         tried: list[Attempt] = []
-        failed: EngineError | None = None
+        failed: list[EngineError] = []
         for way in ways:
             try:
                 attempt = self._attempt(sentence, way.route, watch)
             except Stopped:
                 raise
             except EngineError as error:
-                failed = error
+                failed.append(error)
                 continue
-            if not guards.weight(_bad(attempt)):
-                is_first = not tried and failed is None
-                found = attempt.found if is_first else (guards.FALLBACK, *attempt.found)
-                return attempt._replace(found=found)
             tried.append(attempt)
+            if not _bad(attempt):
+                break
         if not tried:
-            assert failed is not None, "a direction has a route"
-            raise failed
+            raise failed[-1]
         best = min(tried, key=lambda one: guards.weight(_bad(one)))
-        # What failed before it, or was worse, is a way that was not taken.
-        is_first = best is tried[0] and (failed is None or best.route == ways[0].route)
-        return best if is_first else best._replace(found=(guards.FALLBACK, *best.found))
+        # An engine that says itself that others know better did its work.
+        is_worse = any(set(_bad(one)) - {guards.UNSURE} for one in tried if one is not best)
+        if not failed and not is_worse:
+            return best
+        return best._replace(found=(guards.FALLBACK, *best.found))
 
     def _attempt(self, sentence: str, route: Route, watch: Watch) -> Attempt:
         direction = route.direction
-        output = self._along(sentence, route, watch)
+        output, said = self._along(sentence, route, watch)
         repaired = guards.with_numbers(sentence, output, direction)
         found = guards.findings(sentence, repaired, direction)
-        return Attempt(
-            repaired, route, (*((guards.REPAIRED,) if repaired != output else ()), *found)
-        )
+        repair = (guards.REPAIRED,) if repaired != output else ()
+        return Attempt(repaired, route, (*repair, *found, *said))
 
-    def _along(self, sentence: str, route: Route, watch: Watch) -> str:
+    def _along(self, sentence: str, route: Route, watch: Watch) -> tuple[str, tuple[str, ...]]:
+        """Return what a sentence became, and what the engines remarked on the way."""
+        remarks: dict[str, None] = {}
         for step in route.steps:
             watch.check()
             engine = self._engines[step.engine]
-            sentence = text_of(engine.translate(sentence, step.source, step.target, watch))
-            sentence = " ".join(sentence.split())
-        return sentence
+            said = engine.translate(sentence, step.source, step.target, watch)
+            sentence = " ".join(text_of(said).split())
+            remarks |= dict.fromkeys(said.remarks if isinstance(said, Rendered) else ())
+        return sentence, tuple(remarks)
 
     def _around(self, sentence: str, best: Attempt, watch: Watch) -> Attempt:
         """Translate what is between the protected pieces, so that nothing can happen to these."""
         said = [
             part if not sentences.is_speakable(protected.STAND_IN.sub("", part))
-            else self._along(part, best.route, watch)
+            else self._along(part, best.route, watch)[0]
             for part in protected.parts(sentence)
         ]  # fmt: skip
         found = tuple(one for one in best.found if one != guards.SPANS)

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 EMPTY, LOOP, LONG, SHORT = "mt_empty", "mt_repetition", "mt_too_long", "mt_too_short"
 SPANS, NUMBERS, COPIED = "mt_spans_lost", "mt_numbers_changed", "mt_untranslated"
+# Said by an engine of its own translation.
+UNSURE = "mt_unsure"
 # How bad each is: of several bad translations the least bad one is taken.
 WEIGHTS: Final[Mapping[str, int]] = {
-    EMPTY: 100, LOOP: 60, LONG: 30, SHORT: 30, SPANS: 20, NUMBERS: 8, COPIED: 4,
+    EMPTY: 100, LOOP: 60, LONG: 30, SHORT: 30, SPANS: 20, NUMBERS: 8, UNSURE: 6, COPIED: 4,
 }  # fmt: skip
 # Said of a translation that did not go the best way, and of one in which something was put right.
 FALLBACK, REPAIRED = "mt_fallback", "mt_repaired"

@@ -2,14 +2,16 @@
 
 They were trained by this project (`weights/card.toml` says on what) and come with the package:
 folders that CTranslate2 reads, one for each direction or for several. Every file is pinned by its
-SHA-256 in the card, so that a damaged one is told at the start. The work is `ctranslate`'s.
+SHA-256 in the card, so that a damaged one is told at the start. The work is `ctranslate`'s. Small
+networks are good at what they have seen much of, and invent the rest, but know it: below the score
+that the card says a translation is remarked `mt_unsure`, and the router asks somebody else.
 
 | option | default | what it is |
 |---|---|---|
 | dir | | a folder with a `card.toml`, instead of the package's own |
 | pairs | | only these of what the card has: `en-es+es-en` |
 | threads | 1 | threads of one translation |
-| beam | 1 | width of the search, 1 to 16 |
+| beam | 2 | width of the search, 1 to 16 |
 """
 
 from __future__ import annotations
@@ -20,15 +22,17 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from lingua_scheduler.languages import base_of
 from lingua_scheduler.speech import plugins
-from lingua_scheduler.speech.engine import About, ModelMissing, Watch
+from lingua_scheduler.speech.engine import About, ModelMissing, Rendered, Watch
 from lingua_scheduler.speech.engines import ctranslate
 from lingua_scheduler.speech.engines import options as reading
+from lingua_scheduler.speech.routing.guards import UNSURE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KNOWN: Final = {"dir": "", "pairs": "", "threads": "1", "beam": "1"}
+KNOWN: Final = {"dir": "", "pairs": "", "threads": "1", "beam": "2"}
 CARD: Final = "card.toml"
 OWN: Final = Path(__file__).with_name("weights")
 
@@ -38,6 +42,8 @@ class Folder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     pairs: tuple[str, ...]
     sha256: dict[str, str]
+    # The mean log-probability below which others translate better; measured, not guessed.
+    least_score: float = -1000.0
 
 
 class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,7 +71,9 @@ def make(options: Mapping[str, str]) -> Small:
     if not folders:
         raise ModelMissing(f"{card.name} has none of the directions {taken['pairs']}")
     shared = {key: taken[key] for key in ("threads", "beam")}
-    return Small(card, ctranslate.make({**folders, **shared}))
+    least = {reading.direction(pair): folder.least_score
+             for folder in card.folders.values() for pair in folder.pairs}  # fmt: skip
+    return Small(card, ctranslate.make({**folders, **shared}), least)
 
 
 def read_card(root: Path) -> Card:
@@ -92,9 +100,13 @@ def _check(path: Path, folder: Folder) -> None:
 class Small:
     """Translates with the project's own networks."""
 
-    def __init__(self, card: Card, inner: ctranslate.CTranslate) -> None:
+    def __init__(
+        self, card: Card, inner: ctranslate.CTranslate, least: Mapping[tuple[str, str], float]
+    ) -> None:
         self._card = card
         self._inner = inner
+        # Direction -> the score that a translation must have to be sure.
+        self._least = least
 
     def about(self) -> About:
         """Tell what it is and can do."""
@@ -107,9 +119,11 @@ class Small:
             pairs=about.pairs,
         )
 
-    def translate(self, text: str, source: str, target: str, watch: Watch) -> str:
-        """Say it in another language."""
-        return self._inner.translate(text, source, target, watch)
+    def translate(self, text: str, source: str, target: str, watch: Watch) -> Rendered:
+        """Say it in another language, and say if that is hardly more than a guess."""
+        guess = self._inner.translate_surely(text, source, target, watch)
+        is_sure = guess.score >= self._least[base_of(source), base_of(target)]
+        return Rendered(guess.text, remarks=() if is_sure else (UNSURE,))
 
     def close(self) -> None:
         """Free the networks."""
