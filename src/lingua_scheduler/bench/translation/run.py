@@ -19,7 +19,7 @@ from lingua_scheduler.bench.translation.report import NODE, QUOTED, TranslationR
 from lingua_scheduler.bench.translation.sets import all_sets
 from lingua_scheduler.interpret import quantile
 from lingua_scheduler.models import default_store
-from lingua_scheduler.speech.engine import EngineError, Rendered
+from lingua_scheduler.speech.engine import EngineError, Rendered, text_of
 from lingua_scheduler.speech.engines.router import KNOWN, pairs_of
 from lingua_scheduler.speech.host import Crew, CrewRules
 from lingua_scheduler.speech.plugins import Spec
@@ -99,7 +99,7 @@ class _Walk:
                 break
             call = (self._numbers[step.engine], text, step.source, step.target)
             try:
-                text = await self._crew.call(*call, timeout_s=TIMEOUT_S)
+                text = text_of(await self._crew.call(*call, timeout_s=TIMEOUT_S))
             except EngineError:
                 # What fails is worth nothing.
                 text = ""
