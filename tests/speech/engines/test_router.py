@@ -101,6 +101,18 @@ def test_of_bad_ones_the_least_bad_is_taken_and_told() -> None:
     assert done.remarks == (guards.FALLBACK, guards.NUMBERS)
 
 
+def test_a_way_that_keeps_a_name_is_preferred_to_one_that_invents_another() -> None:
+    done = said(routed(lambda _: "Es Willoutt.", lambda _: "Es Thompson."), "It is Thompson.")
+    assert done == Rendered("Es Thompson.", "e1:en>es", (guards.FALLBACK,))
+
+
+def test_if_all_call_it_otherwise_that_is_its_name_there() -> None:
+    done = said(routed(lambda _: "Es Alemania.", lambda _: "Alemania."), "It is Germany.")
+    assert done == Rendered("Es Alemania.", "e0:en>es", ())
+    alone = said(routed(lambda _: "Es Alemania."), "It is Germany.")
+    assert alone.remarks == (guards.NAMES,)
+
+
 class Doubts(Says):
     """A translator that is never sure."""
 

@@ -59,6 +59,26 @@ def test_a_bad_translation_is_found_out(source: str, output: str, found: str) ->
     assert found in guards.findings(source, output, EN_ES)
 
 
+@pytest.mark.parametrize(
+    ("source", "output", "changed"),
+    [
+        ("I saw Doctor Thompson.", "Vi al doctor Willoutt.", ("Thompson",)),
+        ("It was done by Joseph Priestley.", "Lo hizo Jettt.", ("Joseph", "Priestley")),
+        ("He lives in London.", "Vive en Londres.", ()),
+        ("I know José.", "Conozco a Jose.", ()),
+        ("She came on Monday.", "Vino el lunes.", ()),
+        ("He lives in Germany.", "Vive en Alemania.", ("Germany",)),
+        ("Write to XQ1, Anna.", "Escribe a XQ1, Ana.", ()),
+        ("THIS IS VERY IMPORTANT.", "Esto es muy importante.", ()),
+        ("Yes.", "Sí.", ()),
+    ],
+)
+def test_a_name_must_be_there_or_something_like_it(
+    source: str, output: str, changed: tuple[str, ...]
+) -> None:
+    assert guards.changed_names(source, output) == changed
+
+
 def test_the_worse_weighs_more() -> None:
     order = [guards.EMPTY, guards.LOOP, guards.LONG, guards.SPANS, guards.NUMBERS, guards.COPIED]
     weights = [guards.weight((name,)) for name in order]

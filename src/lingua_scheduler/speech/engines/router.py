@@ -95,6 +95,10 @@ class Attempt(NamedTuple):
     route: Route
     found: tuple[str, ...]
 
+    def without(self, name: str) -> Attempt:
+        """Return it with one thing less found."""
+        return self._replace(found=tuple(one for one in self.found if one != name))
+
 
 class Router:
     """Translates by the best way of those that its translators make."""
@@ -180,6 +184,9 @@ class Router:
                 break
         if not tried:
             raise failed[-1]
+        if all(guards.NAMES in one.found for one in tried) and len(tried) > 1:
+            # They agree that it is called otherwise there.
+            tried = [one.without(guards.NAMES) for one in tried]
         best = min(tried, key=lambda one: guards.weight(_bad(one)))
         # An engine that says itself that others know better did its work.
         is_worse = any(set(_bad(one)) - {guards.UNSURE} for one in tried if one is not best)
@@ -213,8 +220,8 @@ class Router:
             else self._along(part, best.route, watch)[0]
             for part in protected.parts(sentence)
         ]  # fmt: skip
-        found = tuple(one for one in best.found if one != guards.SPANS)
-        return best._replace(text=" ".join(filter(None, said)), found=(*found, guards.REPAIRED))
+        found = (*best.without(guards.SPANS).found, guards.REPAIRED)
+        return best._replace(text=" ".join(filter(None, said)), found=found)
 
 
 def _bad(attempt: Attempt) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ than there, about as long, the same figures. Used by the router, sentence by sen
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -23,9 +24,11 @@ EMPTY, LOOP, LONG, SHORT = "mt_empty", "mt_repetition", "mt_too_long", "mt_too_s
 SPANS, NUMBERS, COPIED = "mt_spans_lost", "mt_numbers_changed", "mt_untranslated"
 # Said by an engine of its own translation.
 UNSURE = "mt_unsure"
+NAMES = "mt_names_changed"
 # How bad each is: of several bad translations the least bad one is taken.
 WEIGHTS: Final[Mapping[str, int]] = {
-    EMPTY: 100, LOOP: 60, LONG: 30, SHORT: 30, SPANS: 20, NUMBERS: 8, UNSURE: 6, COPIED: 4,
+    EMPTY: 100, LOOP: 60, LONG: 30, SHORT: 30, SPANS: 20, NUMBERS: 8, UNSURE: 6, NAMES: 5,
+    COPIED: 4,
 }  # fmt: skip
 # Said of a translation that did not go the best way, and of one in which something was put right.
 FALLBACK, REPAIRED = "mt_fallback", "mt_repaired"
@@ -45,6 +48,16 @@ FIGURE = re.compile(r"\d(?:[\d.,'\u2019\u00a0\u202f]*\d)?")
 SEPARATORS = re.compile(r"\D")
 AFTERNOON = re.compile(r"\b[ap]\.? ?m\b\.?", re.IGNORECASE)
 WORD = re.compile(r"\w+")
+# A word with a capital that does not begin a sentence; stand-ins are none.
+NAME = re.compile(r"(?<=[\w,;:] )(?!XQ\d)([A-Z\u00c0-\u00dd][^\W\d_]{2,})")
+SHORT_NAME_LETTERS: Final = 4
+_NO_NAMES = (
+    "monday tuesday wednesday thursday friday saturday sunday january february march april may june"
+    " july august september october november december english spanish french german italian"
+    " portuguese japanese chinese american european british russian christmas easter god mister"
+    " doctor mrs"
+)
+NO_NAMES: Final = frozenset(_NO_NAMES.split())
 _PT = "zero um dois três quatro cinco seis sete oito nove dez onze doze treze catorze quinze"
 # How a small number may be written instead of a figure, by language, from nought on.
 SPELT: Final[Mapping[str, tuple[str, ...]]] = {**LOW, "pt": tuple(_PT.split())}
@@ -67,6 +80,7 @@ def findings(source: str, output: str, direction: tuple[str, str]) -> tuple[str,
         SHORT: _letters(output) < SHORTEST * _letters(source) - SHORT_SPARE,
         SPANS: not protected.is_whole(source, output),
         NUMBERS: any(changed_numbers(source, output, direction)),
+        NAMES: bool(changed_names(source, output)),
         COPIED: _is_copied(source, output),
     }
     return tuple(name for name, is_found in checks.items() if is_found)
@@ -87,6 +101,37 @@ def _is_copied(source: str, output: str) -> bool:
     words = [word.lower() for word in WORD.findall(source) if word.isalpha()]
     said = [word.lower() for word in WORD.findall(output) if word.isalpha()]
     return len(words) >= COPIED_WORDS and words == said
+
+
+# Names
+
+
+def changed_names(source: str, output: str) -> tuple[str, ...]:
+    """Return the names within a sentence of which a translation has nothing like them.
+
+    `London` may become `Londres`, but not `Willoutt`. What has another name in another language
+    (`Germany`) is found, too: that all translators change it says that it is right.
+    """
+    words = WORD.findall(source)
+    if 2 * sum(word[0].isupper() for word in words) > len(words) + 2:
+        # A headline, or somebody shouts.
+        return ()
+    names = (found[1] for found in NAME.finditer(source))
+    said = [_bare(word) for word in WORD.findall(output)]
+    return tuple(
+        name for name in names
+        if _bare(name) not in NO_NAMES and not any(word.startswith(_stem(name)) for word in said)
+    )  # fmt: skip
+
+
+def _stem(name: str) -> str:
+    """Return the letters that a name keeps, if it stays at all: `Anna` may become `Ana`."""
+    return _bare(name)[: 2 if len(name) <= SHORT_NAME_LETTERS else 3]
+
+
+def _bare(word: str) -> str:
+    apart = unicodedata.normalize("NFKD", word.casefold())
+    return "".join(sign for sign in apart if not unicodedata.combining(sign))
 
 
 # Circles
