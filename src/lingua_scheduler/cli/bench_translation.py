@@ -35,6 +35,8 @@ def add_translation(benches: argparse._SubParsersAction[argparse.ArgumentParser]
     add = parser.add_argument
     add("--quick", action="store_true",
         help="the default node alone, in four directions (about a minute)")  # fmt: skip
+    add("--directions", nargs="+", default=[], metavar="en>es",
+        help="only these (default: all that there are sentences for)")  # fmt: skip
     add("--json", action="store_true", help="print JSON, one object a line")
     add("--write", nargs="?", const="", metavar="FILE",
         help="keep the scores of the routes (default: in the table of the package)")  # fmt: skip
@@ -50,12 +52,15 @@ def run_translation(args: argparse.Namespace) -> int:
     )
     from lingua_scheduler.cli.models import progress_on  # noqa: PLC0415
     from lingua_scheduler.models import default_store  # noqa: PLC0415
+    from lingua_scheduler.speech.engines.options import direction  # noqa: PLC0415
 
     with progress_on(sys.stderr) as progress:
         default_store().install("bench", progress)
     if args.write is not None and args.quick:
         raise LinguaError("--write goes without --quick, which measures no routes")
-    report = uvloop.run(measure_translation(Plan(is_quick=args.quick), _tell))
+    wanted = frozenset(direction(word) for word in args.directions)
+    plan = Plan(is_quick=args.quick, directions=wanted)
+    report = uvloop.run(measure_translation(plan, _tell))
     if args.write is not None:
         write(report.routes, Path(args.write) if args.write else None)
     if args.json:

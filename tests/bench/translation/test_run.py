@@ -107,3 +107,15 @@ def test_a_quick_run_has_nothing_to_write(tmp_path: Path) -> None:
     done = run(["bench", "translation", "--quick", "--write"], tmp_path, 300, **models)
     assert done.returncode == 1
     assert "--write goes without --quick" in done.stderr
+
+
+def test_single_directions_can_be_measured(tmp_path: Path) -> None:
+    models = {"LINGUA_MODELS": str(default_store().root)}
+    words = ["bench", "translation", "--quick", "--json", "--directions", "en>pt"]
+    done = run(words, tmp_path, 300, **models)
+    *rows, _, last = (json.loads(line) for line in done.stdout.splitlines())
+    assert [row["direction"] for row in rows] == ["en>pt"]
+    assert (last["chrf_en_es"], last["chrf_en_pt"] > 75) == (0.0, True)
+    done = run([*words[:-1], "english"], tmp_path, **models)
+    assert done.returncode == 2
+    assert "is no direction" in done.stderr

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from lingua_scheduler.bench.translation.bleu import bleu
 from lingua_scheduler.bench.translation.report import NODE, QUOTED, TranslationReport
-from lingua_scheduler.bench.translation.sets import all_sets
+from lingua_scheduler.bench.translation.sets import Direction, all_sets
 from lingua_scheduler.interpret import quantile
 from lingua_scheduler.models import default_store
 from lingua_scheduler.speech.engine import EngineError, Rendered, text_of
@@ -30,7 +30,7 @@ from lingua_scheduler.speech.scores import chrf
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from lingua_scheduler.bench.translation.sets import Direction, Sentences
+    from lingua_scheduler.bench.translation.sets import Sentences
     from lingua_scheduler.speech.routing.routes import Route
 
 TIMEOUT_S: Final = 30.0
@@ -44,6 +44,8 @@ class Plan:
 
     # Only the node, only in the directions that are quoted, on the sets that decide there.
     is_quick: bool = False
+    # Only these; none: all that there are sentences for.
+    directions: frozenset[Direction] = frozenset()
     # Translators beside which the router is measured.
     use: tuple[str, ...] = tuple(KNOWN["use"].split("+"))
 
@@ -52,6 +54,8 @@ async def measure_translation(plan: Plan, tell: Callable[[str], None]) -> Transl
     """Measure all that a plan asks for."""
     report = TranslationReport()
     sets = all_sets(default_store())
+    if plan.directions:
+        sets = [one for one in sets if one.direction in plan.directions]
     if plan.is_quick:
         sets = _deciding(sets)
     else:
