@@ -284,3 +284,24 @@ def test_in_a_worker_process_the_way_and_remarks_come_with_the_text() -> None:
             await crew.close()
 
     assert asyncio.run(scenario()) == Rendered("Bom dia.", "bergamot:en>pt", ())
+
+
+ODD = [
+    "x", "https://example.com/a?b=1&c=2", "bob@example.com", "@maria_99 #yes 12", "😀😀😀 12 😀",
+    "Это русский текст 15.", "我爱你。", "the the the the the the the the", "12 34 56 78 90",
+    "def f(x): return x**2  # code 7", "a" * 900, "word " * 200, "ha " * 60, "NULL\0byte 5",
+    "Pay $1,234.50 by 12/05/2024 at 3:30 pm, or call +1 555 123 4567.", "\\0 <s> </s> >>es<< XQ1",
+    "THIS IS SHOUTED 3 TIMES", "no no no no no", "XQ1 XQ2 XQ99", "1.5 million in 2,000 days",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["es", "pt"])
+@pytest.mark.parametrize("text", ODD)
+def test_odd_texts_are_not_said_more_often_than_they_were_and_keep_their_figures(
+    router: Router, text: str, target: str
+) -> None:
+    done = router.translate(text, "en", target, WATCH)
+    assert guards.repetition(done.text) <= guards.repetition(text)
+    changed = any(guards.changed_numbers(text, done.text, ("en", target)))
+    assert not changed or guards.NUMBERS in done.remarks
+    assert done.text
