@@ -129,7 +129,7 @@ def test_who_is_not_sure_is_better_than_who_is_wrong() -> None:
     engines = {"a": Doubts(marked), "b": Says(lambda _: "")}
     done = said(Router(engines, (), 3))
     assert done.text == "(Good morning, friends.)"
-    assert done.remarks == (guards.FALLBACK, guards.UNSURE)
+    assert done.remarks == (guards.UNSURE,)
 
 
 def test_a_circle_that_all_go_is_cut() -> None:

@@ -188,9 +188,10 @@ class Router:
             # They agree that it is called otherwise there.
             tried = [one.without(guards.NAMES) for one in tried]
         best = min(tried, key=lambda one: guards.weight(_bad(one)))
+        before = tried[: tried.index(best)]
         # An engine that says itself that others know better did its work.
-        is_worse = any(set(_bad(one)) - {guards.UNSURE} for one in tried if one is not best)
-        if not failed and not is_worse:
+        is_worse = any(set(_bad(one)) - {guards.UNSURE} for one in before)
+        if not is_worse and not (failed and best.route != ways[0].route):
             return best
         return best._replace(found=(guards.FALLBACK, *best.found))
 
