@@ -95,8 +95,8 @@ def test_the_command_ends_with_the_numbers_to_quote(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     last = json.loads(done.stdout.splitlines()[-1])
     # What rules alone gave on the same sentences was 53.9 and 53.0.
-    assert last["chrf_en_es"] > 55
-    assert last["chrf_es_en"] > 61
+    assert last["chrf_en_es"] >= 66
+    assert last["chrf_es_en"] >= 70
     assert last["chrf_en_pt"] > 75
     assert last["chrf_pt_en"] > 75
     assert 0 < last["p50_ms"] < last["p95_ms"]
