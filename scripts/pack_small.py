@@ -42,6 +42,8 @@ def main() -> int:
     shutil.rmtree(args.into, ignore_errors=True)
     args.into.mkdir(parents=True)
     sections = [pack(folder, args.into / folder.name) for folder in folders]
+    if (args.trained / "MODEL_CARD.md").is_file():
+        shutil.copyfile(args.trained / "MODEL_CARD.md", args.into / "MODEL_CARD.md")
     head = [f'name = "{args.name}"', f'licence = "{LICENCE}"', f'credit = "{CREDIT}"']
     (args.into / "card.toml").write_text("\n".join([*head, "", *sections]), encoding="utf-8")
     print(f"{', '.join(folder.name for folder in folders)} in {args.into}")

@@ -22,7 +22,7 @@ from lingua_scheduler.speech.scores import chrf
 
 BOUNDS = [-number / 20 for number in range(2, 31)]
 # So much chrF may be given for caution.
-NEARLY = 0.2
+NEARLY = 0.5
 SENTENCES = 600
 
 
