@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install test check demo room speech-models model live chaos chaos-long chaos-speech
-.PHONY: bench bench-speech docs lock clean speech up
+.PHONY: bench bench-speech docs lock clean speech up train-translation
 
 PYTHONS ?= python3.14 python3.13 python3.12 python3.11 python3
 STEPS ?= 200000
@@ -22,7 +22,7 @@ PICO = @$(PYTHON) $(PIP_INSTALL) 'ttspico>=0.3.2,<0.4' 2> $(VENV)/pico.log \
 	|| echo "no Pico voice (see $(VENV)/pico.log): espeak-ng speaks instead"
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
 
 install: $(VENV)/.installed ## Make .venv with the `lingua` command and nothing else
 
@@ -73,6 +73,12 @@ bench: $(VENV)/.installed ## Measure this machine
 
 bench-speech: $(VENV)/.speaking ## Measure real speech: errors, quality, latency
 	$(VENV)/bin/lingua bench speech
+
+# Apart from everything else: torch is needed for this alone. Stopped, it goes on where it was.
+train-translation: | $(PYTHON) ## Train the English-Spanish networks anew, into build/translation (2 h)
+	$(PYTHON) -m venv build/training
+	build/training/bin/python $(PIP_INSTALL) --requirement training/translation/requirements.txt
+	PYTHON=build/training/bin/python sh training/translation/run.sh build/translation
 
 docs: $(VENV)/.installed ## Write the generated pages of docs/
 	$(PYTHON) -m lingua_scheduler.docs

@@ -77,8 +77,7 @@ def test_the_full_sizes_are_those_of_the_proof() -> None:
 def test_a_small_size_is_held_to_the_same_but_for_time() -> None:
     for name, full in scenarios.FULL.items():
         small = scenario(name, "ci").rules
-        assert small.needs == full.rules.needs - {"delivery_kill"}
-        assert scenario(name, "quick").rules.needs == full.rules.needs
+        assert small.needs == scenario(name, "quick").rules.needs == full.rules.needs
         assert small.missing_percent_max == full.rules.missing_percent_max
         assert small.store_forgets == full.rules.store_forgets
 

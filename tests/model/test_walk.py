@@ -69,7 +69,9 @@ def test_every_answer_to_jobs_sessions_and_owners_is_come_by(tmp_path) -> None:
     with led(tmp_path, 1) as machine:
         machine.begin(POLICIES[2], abilities=[0], slots=1, acks=False)
         say(machine, 0, audio=True)
-        step(machine, "fetch", 0, live=True, off=False, other=False, audio=True)
+        held = {"live": True, "off": False, "other": False, "audio": True}
+        for newer in (False, True):  # for the process that holds it, and for the one after it
+            step(machine, "fetch", 0, boot=True, newer=newer, **held)
         say(machine, 0)  # waits: the node has one slot
         step(machine, "submit_again", 0)
         say(machine, 1, UNSERVED_DEMAND)

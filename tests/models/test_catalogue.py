@@ -61,7 +61,7 @@ def test_each_group_has_what_the_one_before_has() -> None:
 def test_names_and_groups_are_expanded_with_what_they_require_each_once() -> None:
     names = [model.name for model in KNOWN.expand(["apertium-spa-ita", "default"])]
     assert names[:2] == ["apertium", "apertium-spa-ita"]
-    assert len(names) == len(set(names)) == 6
+    assert len(names) == len(set(names)) == 8
 
 
 def test_an_unknown_name_is_answered_with_what_is_near() -> None:

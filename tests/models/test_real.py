@@ -1,4 +1,4 @@
-"""The real models of the group `bench`, installed if they are not there: about 120 MB.
+"""The real models of the group `bench`, installed if they are not there: about 160 MB.
 
 This is how a fresh machine gets them for the other tests of speech; a second run asks no network.
 """

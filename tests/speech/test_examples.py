@@ -41,23 +41,34 @@ SPOKEN = "sense_and_sensibility_01_austen_64kb-0880"  # "he was not an ill dispo
 LIMIT_S = 120
 # What each example of a program must print, beside ending well.
 PRINTS = {
-    "README.md 1": r"delivered_ms=\d+(.|\n)*^0 .*\bhombre\b",
-    "client-sdk.md 1": r"^0 es .*\bhombre\b(.|\n)*^0 fr .*\bhomme\b",
+    "README.md 1": r"delivered_ms=\d+(.|\n)*^0 .*\bjoven\b",
+    "client-sdk.md 1": r"^0 es .*\bjoven\b(.|\n)*^0 fr .*\bjeune\b",
     "engines.md 1": r"^$",
     "node-sdk.md 2": r"^$",
     "node-sdk.md 3": r"^$",
-    "openai.md 1": r"young man(.|\n)*-\d+\.\d .*\bhombre\b(.|\n)*^transcript\.text\.done$",
-    "openai.md 2": r"session\.output_transcript\.delta .*\bhombre\b(.|\n)*^session\.closed",
-    "translate.md 1": r"young man.* .*\bhombre\b.* \d+\.\d+$",
+    "openai.md 1": r"young man(.|\n)*-\d+\.\d .*\bjoven\b(.|\n)*^transcript\.text\.done$",
+    "openai.md 2": r"session\.output_transcript\.delta .*\bjoven\b(.|\n)*^session\.closed",
+    "translate.md 1": r"young man.* .*\bjoven\b.* \d+\.\d+$",
 }
 # Examples that serve until they are ended: the node they are, and what a client then hears.
 SERVES = {
     "README.md 2": ("gpu-1", r"^0 \d+\.\d s de voz$"),
     "node-sdk.md 1": ("gpu-1", r"^0 hola$"),
-    "node-sdk.md 4": ("n1", r"^0 .*\bhombre\b"),
+    "node-sdk.md 4": ("n1", r"^0 .*\bjoven\b"),
 }
 # Commands of README.md that are over at once; the others run until they are ended, or for long.
-QUICK = {"translate", "nodes", "explain", "cluster", "doctor", "dlq", "init", "token", "config"}
+QUICK = {
+    "translate",
+    "languages",
+    "nodes",
+    "explain",
+    "cluster",
+    "doctor",
+    "dlq",
+    "init",
+    "token",
+    "config",
+}
 
 
 class Example(NamedTuple):
@@ -208,7 +219,7 @@ def test_requests_with_curl_are_answered(service: Service) -> None:
         assert words.pop(0) == "curl"
         status, text = post_form(words, service.folder)
         assert status == 200, text
-        assert re.search(r"young man|\bhombre\b", text), text
+        assert re.search(r"young man|\bjoven\b", text), text
 
 
 def post_form(words: list[str], folder: Path) -> tuple[int, str]:
@@ -244,7 +255,7 @@ def test_commands_of_the_pages_do_what_they_say(service: Service) -> None:
             done = service.run([sys.executable, "-m", "lingua_scheduler", *words])
             assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
             if words[0] == "translate":
-                assert "hombre" in done.stdout.lower()
+                assert "joven" in done.stdout.lower()
                 assert f"using the scheduler at {service.url}" in done.stdout
     assert ran == QUICK
     assert json.loads((service.folder / "talk.json").read_text("utf-8"))["utterances"]

@@ -28,6 +28,7 @@ from lingua_scheduler.bench.placement import Plan, measure
 from lingua_scheduler.bench.report import as_json_object
 from lingua_scheduler.cli.bench_rooms import add_rooms
 from lingua_scheduler.cli.bench_speech import add_speech
+from lingua_scheduler.cli.bench_translation import add_translation
 from lingua_scheduler.cli.table import render_table
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_chaos(benches)
     add_rooms(benches)
     add_speech(benches)
+    add_translation(benches)
 
 
 def add_chaos(benches: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

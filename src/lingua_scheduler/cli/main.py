@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # Modules of lingua_scheduler.cli, in the order of the help text.
 COMMANDS = (
-    "up", "serve", "node", "translate", "models", "sessions", "nodes", "jobs", "explain", "cluster",
-    "doctor", "dlq", "init", "token", "config", "bench", "demo",
+    "up", "serve", "node", "translate", "languages", "models", "sessions", "nodes", "jobs",
+    "explain", "cluster", "doctor", "dlq", "init", "token", "config", "bench", "demo",
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from lingua_scheduler.cli.ask import TOKEN_VARIABLE, NotTrusted, scheduler_of
 from lingua_scheduler.cli.spoken import checked, source_checked
 from lingua_scheduler.cli.streams import output_errors, stoppable
 from lingua_scheduler.cli.translate_files import Files, is_on_stdout
+from lingua_scheduler.cli.translate_text import run_text
 from lingua_scheduler.cli.trust import add_ca, tls_of
 from lingua_scheduler.client import Options, SessionRefused
 from lingua_scheduler.config import Segmentation
@@ -65,18 +66,25 @@ examples:
   lingua translate mic --from en --to es --to fr --play
   lingua translate talk.mp3 --from en --to es --fast --srt talk.srt --out-audio talk-es.wav
   ffmpeg -i talk.mkv -f wav - | lingua translate - --from auto --to en
+  lingua translate --text "Where is the station?" --from en --to es
+  lingua translate --text - --from en --to pt < lines.txt > linhas.txt
 """
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `lingua translate`."""
     parser = subparsers.add_parser(
-        "translate", help="translate a recording or a microphone, live", epilog=EPILOG,
+        "translate", help="translate a recording, a microphone or a text", epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.set_defaults(run=run_translate)
     add = parser.add_argument
-    add("source", metavar="FILE|-|mic", help="a recording, standard input, or the microphone")
+    add("source", metavar="FILE|-|mic", nargs="?",
+        help="a recording, standard input, or the microphone")  # fmt: skip
+    add("--text", metavar="TEXT|-",
+        help="translate this instead, or each line of standard input into one line")  # fmt: skip
+    add("--show-route", action="store_true",
+        help="with --text: say on standard error which way each line went")  # fmt: skip
     add("--from", dest="spoken", metavar="LANG", help="the language spoken, or auto")
     add("--to", dest="targets", action="append", default=[], metavar="LANG",
         help="a language wanted; may be given several times")  # fmt: skip
@@ -119,6 +127,8 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
 
 def run_translate(args: argparse.Namespace) -> int:
     """Translate until the source ends; exit code 1 if something failed."""
+    if args.text is not None:
+        return run_text(args)
     _check(args)
     with output_errors():
         try:
@@ -140,6 +150,10 @@ async def translate(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
+    if args.source is None:
+        raise ConfigError("", "say what to translate: a FILE, -, mic, or --text TEXT")
+    if args.show_route:
+        raise ConfigError("--show-route", "goes with --text")
     if args.private and args.urls:
         raise ConfigError("--private", "goes without --url")
     if args.two_way:

@@ -125,6 +125,16 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     remarks: tuple[str, ...] = ()
 
 
+class Rendered(msgspec.Struct, frozen=True, array_like=True):
+    """A translation of which there is more to tell than its text."""
+
+    text: str
+    # Which way it went, if the engine has several.
+    route: str = ""
+    # Why it may be worse than usual, e.g. "mt_numbers_changed".
+    remarks: tuple[str, ...] = ()
+
+
 class Engine(Protocol):
     """What all engines have in common."""
 
@@ -145,7 +155,7 @@ class Recogniser(Engine, Protocol):
 class Translator(Engine, Protocol):
     """Text to text (mt)."""
 
-    def translate(self, text: str, source: str, target: str, watch: Watch) -> str:
+    def translate(self, text: str, source: str, target: str, watch: Watch) -> str | Rendered:
         """Say it in another language."""
 
 
@@ -175,6 +185,11 @@ class FileReader(Engine, Protocol):
 
     def read(self, data: bytes, watch: Watch) -> Sound:
         """Decode it."""
+
+
+def text_of(translation: str | Rendered) -> str:
+    """Return the text of what a translator gave."""
+    return translation.text if isinstance(translation, Rendered) else translation
 
 
 # What is asked of an engine in each role.

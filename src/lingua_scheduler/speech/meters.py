@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from lingua_scheduler.messages.codes import ErrorCode
 from lingua_scheduler.metrics import Registry, resident_bytes
+from lingua_scheduler.speech.routing.guards import REMARKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,11 @@ class Meters:
         self.shared = add.counter(
             "recognitions_shared_total", "Recognitions that served a further language."
         )
+        self.remarks = add.counters(
+            "translation_remarks_total",
+            "Translations that went another way, were repaired or may be wrong, by what is said.",
+            {"remark": REMARKS},
+        )
         self.real_time_factor = add.gauge(
             "real_time_factor", "Time taken by the length of the speech, over all jobs so far."
         )
@@ -77,6 +83,11 @@ class Meters:
         if outcome == "done":
             self.audio.inc(audio_s)
             self.busy.inc(took_s)
+
+    def translated(self, remarks: tuple[str, ...]) -> None:
+        """Count what an engine said of a translation."""
+        for remark in remarks:
+            self.remarks.labels(remark if remark in REMARKS else "other").inc()
 
     def _factor(self) -> float | None:
         return self.busy.value / self.audio.value if self.audio.value else None

@@ -18,7 +18,7 @@ from lingua_scheduler.node import ExtraResult, JobFailed, Result
 from lingua_scheduler.speech import stages, text
 from lingua_scheduler.speech.abilities import closest
 from lingua_scheduler.speech.containers import Heads, format_of
-from lingua_scheduler.speech.engine import Heard, Hint, Sound
+from lingua_scheduler.speech.engine import Heard, Hint, Rendered, Sound
 from lingua_scheduler.speech.partials import Partials
 from lingua_scheduler.speech.recognition import Recognitions, key_of
 from lingua_scheduler.speech.turns import Turns
@@ -139,11 +139,12 @@ class Pipeline:
             empty = ExtraResult(reason="ASR_EMPTY")
             return Result(extra=empty, timings=timings.total())
         target = wish.target_of(heard.language)
-        translated = ""
+        translated, remarks = "", heard.remarks
         if job.pipeline.use_nmt:
-            translated = await self._translate(job, sound, heard, said, target)
+            rendered = await self._translate(job, sound, heard, said, target)
+            translated, remarks = rendered.text, (*remarks, *rendered.remarks)
             timings.lap("nmt_ms")
-        spoken, remarks = b"", heard.remarks
+        spoken = b""
         if job.pipeline.use_tts:
             aloud = (translated, target) if job.pipeline.use_nmt else (said, heard.language)
             spoken = await self._speak(*aloud)
@@ -273,19 +274,23 @@ class Pipeline:
 
     # Translating and speaking
 
-    async def _translate(self, job: Job, sound: Sound, heard: Heard, said: str, target: str) -> str:
+    async def _translate(
+        self, job: Job, sound: Sound, heard: Heard, said: str, target: str
+    ) -> Rendered:
         if base_of(heard.language) == base_of(target):
-            return said
+            return Rendered(said)
         if heard.translation:
-            return heard.translation
+            return Rendered(heard.translation)
         route = self._can.route(heard.language, target)
         if route is None:
-            return await self._translate_by_listening(job, sound, heard, target)
+            return Rendered(await self._translate_by_listening(job, sound, heard, target))
         whole = text.for_translation(said, heard.language)
-        translated: str = await self._of["nmt"].call(
+        translated: str | Rendered = await self._of["nmt"].call(
             route.engine, whole, route.source, route.target, within_s=stages.translating_s(whole)
         )
-        return translated
+        rendered = translated if isinstance(translated, Rendered) else Rendered(translated)
+        self._meters.translated(rendered.remarks)
+        return rendered
 
     async def _translate_by_listening(
         self, job: Job, sound: Sound, heard: Heard, target: str

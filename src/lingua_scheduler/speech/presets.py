@@ -50,12 +50,12 @@ DEFAULT: Final = "default"
 DEFAULT_ENGINES: Final = (
     ("asr=whisper:model=base", ""),
     ("vad=silero", ""),
-    ("mt=apertium", ""),
+    ("mt=router", ""),
     ("tts=pico", "ttspico"),
     ("tts=espeak", ""),
 )
 # What the extra `speech` brings and the default node cannot do without.
-DEFAULT_LIBRARIES: Final = ("numpy", "onnxruntime", "espeakng_loader")
+DEFAULT_LIBRARIES: Final = ("numpy", "onnxruntime", "espeakng_loader", "fxtranslate")
 WORKERS_MAX: Final = 64
 
 
@@ -106,6 +106,20 @@ def default_plan() -> Plan:
     """Return the default node; the better voice only where its library is installed."""
     lines = [line for line, library in DEFAULT_ENGINES if not library or find_spec(library)]
     return Plan(tuple(Spec.parse(line) for line in lines), group=DEFAULT)
+
+
+def translators_of(words: Sequence[str]) -> tuple[Spec, ...]:
+    """Return the translators that `--engines` names, where nothing is heard or said aloud."""
+    if len(words) == 1 and (words[0] == DEFAULT or words[0].endswith(".toml")):
+        specs = plan_of(words).specs
+    else:
+        specs = tuple(Spec.parse(word) for word in words)
+    found = tuple(spec for spec in specs if spec.role == "mt")
+    if not found:
+        raise ConfigError("engines", "a translator is needed, such as mt=router")
+    for spec in found:
+        plugins.check(spec)
+    return found
 
 
 def missing_models(plan: Plan, store: Store) -> tuple[str, ...]:

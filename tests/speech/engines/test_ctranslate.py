@@ -113,10 +113,20 @@ def test_several_folders_serve_several_directions(folder):
 
 def test_a_long_text_is_translated_sentence_by_sentence_and_in_order(nllb):
     parts = ["Good morning my friend.", "Where is the station?", "Help me please!", "I am here."]
-    apart = nllb._models["en", "es"].translated(parts, "en", "es")
+    apart = [guess.text for guess in nllb._models["en", "es"].guesses(parts, "en", "es")]
     assert len(set(apart)) == len(parts)
     assert translated(nllb, " ".join(parts * 5)) == " ".join(apart * 5)
     assert translated(nllb, " ".join(parts[::-1])) == " ".join(apart[::-1])
+
+
+def test_it_tells_how_sure_it_is_of_the_least_sure_sentence(nllb):
+    parts = ["Good morning my friend.", "Where is the station?"]
+    alone = [nllb.translate_surely(part, "en", "es", Unwatched()).score for part in parts]
+    together = nllb.translate_surely(" ".join(parts), "en", "es", Unwatched())
+    # Not to the last digit: together they may end at another length.
+    assert together.score == pytest.approx(min(alone), rel=0.2)
+    assert max(alone) < 0
+    assert nllb.translate_surely("...", "en", "es", Unwatched()) == ("...", 0.0)
 
 
 def test_it_stops_between_sentences(nllb):

@@ -18,7 +18,7 @@ from lingua_scheduler.bench.speech.report import Long, SpeechReport, Translated,
 from lingua_scheduler.interpret import Order, RecordingSource, interpret, quantile
 from lingua_scheduler.local import private_service
 from lingua_scheduler.models import default_store
-from lingua_scheduler.speech.engine import Hint, Sound
+from lingua_scheduler.speech.engine import Hint, Sound, text_of
 from lingua_scheduler.speech.host import Crew, CrewRules
 from lingua_scheduler.speech.plugins import Spec
 from lingua_scheduler.speech.scores import chrf, word_error_rate
@@ -40,10 +40,8 @@ PROMPTS_SPOKEN: Final = 40
 LONG_S: Final = 300
 # Between prompts of continuous speech: shorter than what ends an utterance.
 BREATH_MS: Final = 120
-# The translator as it is, and the same programs without our rules.
-TRANSLATORS: Final = (
-    "mt=apertium:pairs=en-es+es-en", "mt=apertium:pairs=en-es+es-en,rules=no",
-)  # fmt: skip
+# The translator of the default node, and what there was before it had any rules or networks.
+TRANSLATORS: Final = ("mt=router", "mt=apertium:pairs=en-es+es-en,rules=no")
 OURS, PLAIN = range(2)
 ASR_TIMEOUT_S: Final = 600.0
 MT_TIMEOUT_S: Final = 10.0
@@ -74,7 +72,7 @@ async def measure_speech(plan: Plan, tell: Callable[[str], None]) -> SpeechRepor
         if plan.long_s or not plan.is_quick:
             tell("speaking without a pause")
             report.long.append(await _speak_long(store, service, plan.long_s or LONG_S))
-    tell("translating prompts, with and without our rules")
+    tell("translating prompts, by the default translators and by plain Apertium")
     report.translated += await _translate_all(store, pairs)
     return report
 
@@ -153,7 +151,7 @@ async def _translations(
     found, took_ms = [], []
     for text in texts:
         began = perf_counter()
-        found.append(await crew.call(engine, text, *direction, timeout_s=MT_TIMEOUT_S))
+        found.append(text_of(await crew.call(engine, text, *direction, timeout_s=MT_TIMEOUT_S)))
         took_ms.append((perf_counter() - began) * 1000)
     return found, took_ms
 

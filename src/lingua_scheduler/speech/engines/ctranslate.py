@@ -25,7 +25,7 @@ import json
 import re
 from importlib.metadata import version
 from itertools import permutations
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lingua_scheduler.errors import ConfigError
 from lingua_scheduler.languages import base_of
@@ -75,8 +75,9 @@ def make(options: Mapping[str, str]) -> CTranslate:
         "intra_threads": reading.whole(taken, "threads", 1, 256),
     }
     beam = reading.whole(taken, "beam", 1, 16)
-    models = {reading.direction(name): Model(_folder(path), loading, beam)
-              for name, path in folders.items()}  # fmt: skip
+    # A folder that serves several directions is loaded once.
+    loaded = {path: Model(_folder(path), loading, beam) for path in set(folders.values())}
+    models = {reading.direction(name): loaded[path] for name, path in folders.items()}
     if taken["model"]:
         shared = Model(reading.folder(taken, "model", "model.bin"), loading, beam, taken["layout"])
         models.update(dict.fromkeys(_wanted(taken), shared))
@@ -85,6 +86,13 @@ def make(options: Mapping[str, str]) -> CTranslate:
     for (source, target), model in models.items():
         model.check(source, target)
     return CTranslate(models, loading["device"])
+
+
+class Guess(NamedTuple):
+    """A translation, and the mean log-probability of its pieces: 0 is certain."""
+
+    text: str
+    score: float
 
 
 class CTranslate:
@@ -107,16 +115,22 @@ class CTranslate:
 
     def translate(self, text: str, source: str, target: str, watch: Watch) -> str:
         """Say it in another language, sentence by sentence."""
+        return self.translate_surely(text, source, target, watch).text
+
+    def translate_surely(self, text: str, source: str, target: str, watch: Watch) -> Guess:
+        """Say it in another language, and tell how sure the network was of it."""
         model = self._model(source, target)
         said = sentences.split(sentences.plain(text))
         spoken = [sentence for sentence in said if sentences.is_speakable(sentence)]
-        done: dict[str, str] = {}
+        done: dict[str, Guess] = {}
         for start in range(0, len(spoken), BATCH):
             watch.check()
             batch = spoken[start : start + BATCH]
-            done.update(zip(batch, model.translated(batch, source, target), strict=True))
+            done.update(zip(batch, model.guesses(batch, source, target), strict=True))
         watch.check()
-        return " ".join(filter(None, (done.get(sentence, sentence) for sentence in said)))
+        texts = (done[one].text if one in done else one for one in said)
+        worst = min((guess.score for guess in done.values()), default=0.0)
+        return Guess(" ".join(filter(None, texts)), worst)
 
     def close(self) -> None:
         """Free the models."""
@@ -156,7 +170,7 @@ class Model:
         elif self._is_many() and not self._target_token(target):
             raise ModelMissing(f"{self.name} has no token for the language {target!r}")
 
-    def translated(self, texts: Sequence[str], source: str, target: str) -> list[str]:
+    def guesses(self, texts: Sequence[str], source: str, target: str) -> list[Guess]:
         """Translate some sentences at once."""
         tokens = [self.source_tokens(text, source, target) for text in texts]
         prefix = [[flores(target)]] * len(texts) if self._is_nllb else None
@@ -167,10 +181,11 @@ class Model:
                 target_prefix=prefix,
                 beam_size=self._beam,
                 max_decoding_length=GROWTH * longest + SPARE_TOKENS,
+                return_scores=True,
             )
         except RuntimeError as error:
             raise EngineError("PROCESSING_ERROR", f"{self.name}: {error}") from error
-        return [self._text(result.hypotheses[0]) for result in found]
+        return [Guess(self._text(one.hypotheses[0]), float(one.scores[0])) for one in found]
 
     def source_tokens(self, text: str, source: str, target: str) -> list[str]:
         """Return what the network gets: pieces, with the special tokens of its layout."""

@@ -22,6 +22,7 @@ from lingua_scheduler.speech.engine import (
     Heard,
     Hint,
     ModelMissing,
+    Rendered,
     Role,
     Sound,
     Span,
@@ -167,7 +168,7 @@ ARGUMENTS: Final[dict[Role, Decoder[Any]]] = {
 }
 RESULTS: Final[dict[Role, Decoder[Any]]] = {
     "asr": Decoder(Heard),
-    "mt": Decoder(str),
+    "mt": Decoder(str | Rendered),
     "tts": Decoder(Sound),
     "vad": Decoder(tuple[Span, ...]),
     "lid": Decoder(dict[str, float]),

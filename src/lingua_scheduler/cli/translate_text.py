@@ -1,0 +1,183 @@
+"""`lingua translate --text`: text in, text out, by the translators of a node, without a scheduler.
+
+One line in gives exactly one line out on stdout, and nothing else is there; what failed is an empty
+line, the reason is on stderr and the exit code is 1. The engines run in a worker process as in a
+node, and lines go through it one after the other, so that any number of them can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
+
+from lingua_scheduler.cli.spoken import checked
+from lingua_scheduler.cli.streams import output_errors
+from lingua_scheduler.errors import ConfigError, LinguaError
+from lingua_scheduler.languages import AUTO, base_of
+from lingua_scheduler.logs import configure_logs
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import AsyncIterator, Iterable
+
+    from lingua_scheduler.speech.abilities import Abilities, Route
+    from lingua_scheduler.speech.engine import Rendered
+    from lingua_scheduler.speech.host import Crew
+
+STDIN: Final = "-"
+# Lines that were read and wait for the translator.
+READ_AHEAD: Final = 64
+LOAD_S: Final = 120.0
+# With text these mean nothing: they are about sound, or about a scheduler.
+ALONE: Final = (
+    "source", "two_way", "fast", "silence_ms", "urls", "token", "private", "srt", "vtt", "json",
+    "out_audio", "play",
+)  # fmt: skip
+
+
+def run_text(args: argparse.Namespace) -> int:
+    """Translate the text, or each line of stdin; exit code 1 if one of them failed."""
+    source, target = languages(args)
+    for name in ALONE:
+        if getattr(args, name, None):
+            option = "FILE" if name == "source" else f"--{name.replace('_', '-')}"
+            raise ConfigError("--text", f"goes without {option}")
+    # What engines say at their start belongs to stderr, as everything but the translations.
+    configure_logs(sys.stderr, "warning", as_json=not sys.stderr.isatty())
+    with output_errors():
+        return asyncio.run(translate_lines(args, source, target))
+
+
+def languages(args: argparse.Namespace) -> tuple[str, str]:
+    """Return both languages; raises `ConfigError` unless there is one of each."""
+    if not args.spoken or len(args.targets) != 1:
+        raise ConfigError("--text", "needs --from LANG and one --to LANG")
+    if args.spoken.lower() == AUTO:
+        raise ConfigError("--from", "must be a language: nobody finds out which one a text is in")
+    source, target = checked("--from", args.spoken), checked("--to", args.targets[0])
+    if base_of(source) == base_of(target):
+        raise ConfigError("--to", f"{target} is the language it is in")
+    return source, target
+
+
+async def translate_lines(args: argparse.Namespace, source: str, target: str) -> int:
+    """Do all of it; return the exit code."""
+    failed = 0
+    async with translators(args.engines) as office:
+        route = office.route(source, target)
+        texts = _stdin() if args.text == STDIN else _one(args.text)
+        number = 0
+        async for text in texts:
+            number += 1
+            try:
+                rendered = await office.translate(text, route)
+            except LinguaError as error:
+                failed += 1
+                print(f"lingua: line {number}: {error}", file=sys.stderr)
+                print(flush=True)
+                continue
+            if args.show_route:
+                told = " ".join([rendered.route or "-", *rendered.remarks])
+                print(f"{number}\t{told}", file=sys.stderr)
+            print(" ".join(rendered.text.split()), flush=True)
+    return 1 if failed else 0
+
+
+class Office(NamedTuple):
+    """Translators at work."""
+
+    crew: Crew
+    can: Abilities
+
+    def route(self, source: str, target: str) -> Route:
+        """Return who does it; raises `NoRoute` with what there is and what to install."""
+        found = self.can.route(source, target)
+        if found is None:
+            raise NoRoute(source, target, self.can)
+        return found
+
+    async def translate(self, text: str, route: Route) -> Rendered:
+        """Translate one text; a worker that was lost is asked once more."""
+        from lingua_scheduler.speech.engine import Rendered  # noqa: PLC0415 see `translators`
+        from lingua_scheduler.speech.host import WorkerLost  # noqa: PLC0415
+
+        if not text.strip():
+            return Rendered("")
+        try:
+            said = await self._ask(text, route)
+        except WorkerLost:
+            said = await self._ask(text, route)
+        return said if isinstance(said, Rendered) else Rendered(said)
+
+    async def _ask(self, text: str, route: Route) -> Any:
+        from lingua_scheduler.speech.stages import translating_s  # noqa: PLC0415
+
+        arguments = (text, route.source, route.target)
+        return await self.crew.call(route.engine.number, *arguments, timeout_s=translating_s(text))
+
+
+@asynccontextmanager
+async def translators(words: list[str]) -> AsyncIterator[Office]:
+    """Start the translators that `--engines` names, in a worker process."""
+    # Only here: who lets a scheduler translate needs none of it.
+    from lingua_scheduler.speech.abilities import Abilities, Engine  # noqa: PLC0415
+    from lingua_scheduler.speech.host import Crew, CrewRules  # noqa: PLC0415
+    from lingua_scheduler.speech.presets import translators_of  # noqa: PLC0415
+
+    crew = Crew(translators_of(words), CrewRules(load_s=LOAD_S))
+    await crew.start()
+    try:
+        loaded = [Engine(index, about, "mt") for index, about in sorted(crew.abouts.items())]
+        yield Office(crew, Abilities({"mt": loaded}))
+    finally:
+        await crew.close()
+
+
+class NoRoute(ConfigError):
+    """Nobody here translates from the one language into the other."""
+
+    def __init__(self, source: str, target: str, can: Abilities) -> None:
+        from lingua_scheduler.speech.routing.offers import to_install  # noqa: PLC0415
+
+        pairs = {pair for engine in can.engines("mt") for pair in engine.about.pairs}
+        names = sorted({code for pair in pairs for code in pair})
+        models = to_install((base_of(source), base_of(target)), pairs)
+        more = f"; run: lingua models install {' '.join(models)}" if models else ""
+        into = sorted({other for one, other in pairs if base_of(one) == base_of(source)})
+        what = f"{source} into {', '.join(into)}" if into else f"between {', '.join(names)}"
+        super().__init__("--to", f"nothing here translates {source} into {target}, only {what}"
+                         f"{more} (lingua languages shows all)")  # fmt: skip
+
+
+# Where texts come from
+
+
+async def _one(text: str) -> AsyncIterator[str]:
+    yield " ".join(text.split())
+
+
+async def _stdin() -> AsyncIterator[str]:
+    """Give the lines of stdin as they come; a thread waits for them, so that Ctrl-C need not."""
+    lines: asyncio.Queue[str | None] = asyncio.Queue(READ_AHEAD)
+    loop = asyncio.get_running_loop()
+
+    def put(line: str | None) -> None:
+        asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
+
+    threading.Thread(target=_read, args=(sys.stdin.buffer, put), daemon=True).start()
+    while (line := await lines.get()) is not None:
+        yield line
+
+
+def _read(stream: BinaryIO, put: Any) -> None:
+    for line in _lines(stream):
+        put(line)
+    put(None)
+
+
+def _lines(stream: Iterable[bytes]) -> Iterable[str]:
+    """Give each line as text; what is no UTF-8 does not end the others."""
+    return (line.rstrip(b"\r\n").decode("utf-8", "replace") for line in stream)

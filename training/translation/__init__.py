@@ -1,0 +1,1 @@
+"""Trains the small English-Spanish models that the project ships. See README.md."""
