@@ -48,8 +48,9 @@ FIGURE = re.compile(r"\d(?:[\d.,'\u2019\u00a0\u202f]*\d)?")
 SEPARATORS = re.compile(r"\D")
 AFTERNOON = re.compile(r"\b[ap]\.? ?m\b\.?", re.IGNORECASE)
 WORD = re.compile(r"\w+")
-# A word with a capital that does not begin a sentence; stand-ins are none.
-NAME = re.compile(r"(?<=[\w,;:] )(?!XQ\d)([A-Z\u00c0-\u00dd][^\W\d_]{2,})")
+# A word with a capital that does not begin a sentence, or comes after a title; stand-ins are none.
+_TITLES = "|".join(rf"(?<=\b{title}\. )" for title in ("Mr", "Ms", "Mrs", "Dr", "Sr", "Sra", "Dra"))
+NAME = re.compile(rf"(?:(?<=[\w,;:] )|{_TITLES})(?!XQ\d)([A-Z\u00c0-\u00dd][^\W\d_]{{2,}})")
 SHORT_NAME_LETTERS: Final = 4
 _NO_NAMES = (
     "monday tuesday wednesday thursday friday saturday sunday january february march april may june"
