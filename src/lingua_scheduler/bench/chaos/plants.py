@@ -60,8 +60,8 @@ PLANTS: Final[dict[str, Plant]] = {
         "one listener of many is left out",
         ("listeners_lost",),
         "includes/hear",
-        "  if l[3] then return true end\n",
-        f"  if l[3] or {SOMETIMES} then return true end\n",
+        "  if l[3] or heard_before(l[6], item) then return true end\n",
+        f"  if l[3] or {SOMETIMES} or heard_before(l[6], item) then return true end\n",
     ),
     "duplicate_relay": Plant(
         "what a listener has is brought to it again",
