@@ -63,6 +63,7 @@ def test_a_bad_translation_is_found_out(source: str, output: str, found: str) ->
     ("source", "output", "changed"),
     [
         ("I saw Doctor Thompson.", "Vi al doctor Willoutt.", ("Thompson",)),
+        ("The first was done by Priestley.", "El primero fue hecho por Jostle.", ("Priestley",)),
         ("And Mr. Johnson brings it.", "Y el señor. Genetn lo trae.", ("Johnson",)),
         ("It was done by Joseph Priestley.", "Lo hizo Jettt.", ("Joseph", "Priestley")),
         ("He lives in London.", "Vive en Londres.", ()),

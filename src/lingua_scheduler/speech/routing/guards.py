@@ -118,7 +118,8 @@ def changed_names(source: str, output: str) -> tuple[str, ...]:
         # A headline, or somebody shouts.
         return ()
     names = (found[1] for found in NAME.finditer(source))
-    said = [_bare(word) for word in WORD.findall(output)]
+    # With a capital, too: `primer` is not what became of `Priestley`.
+    said = [_bare(word) for word in WORD.findall(output) if word[0].isupper()]
     return tuple(
         name for name in names
         if _bare(name) not in NO_NAMES and not any(word.startswith(_stem(name)) for word in said)
