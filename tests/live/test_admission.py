@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lingua_scheduler.errors import InvalidMessage
+from lingua_scheduler.errors import InvalidMessage, StoreUnavailable
 from lingua_scheduler.live.admission import INDEX_MAX
 from lingua_scheduler.live.piece import Piece
 from lingua_scheduler.live.profile import Target
@@ -310,6 +310,113 @@ def test_pieces_are_accepted_in_the_order_of_their_audio_whatever_overtakes_what
     assert answer(1, is_taken=False) == [0, 2]
     assert scene.session.acked_audio == 5
     assert not admission.is_owed
+
+
+# What was said before comes first.
+
+
+class Stalled:
+    """The way to a store that does not get through for one utterance, until it is let through."""
+
+    def __init__(self, office: Office, index: int) -> None:
+        self._submit_all = office.board.dispatcher.submit_all
+        self._index = index
+        self.is_over = False
+        self.tries = 0
+        office.board.dispatcher.submit_all = self  # type: ignore[method-assign,assignment]
+
+    async def __call__(self, home: Any, jobs: Any, audio: bytes = b"") -> Any:
+        if jobs[0][1].index == self._index and not self.is_over:
+            self.tries += 1
+            raise StoreUnavailable("here", "stalled")
+        return await self._submit_all(home, jobs, audio)
+
+
+def test_what_is_said_later_is_taken_after_what_was_said_before(store: Server) -> None:
+    # If it were taken first, its client would forget all that comes before it; whoever goes on
+    # with the session then would never get that.
+    async def scenario(here: Office, there: Office) -> None:
+        speaker = await here.speaker(tgt_langs=("en", "de"))
+        stalled = Stalled(here, 0)
+        speaker.stream((0, 1))
+        speaker.stream((2, 3))
+        await until(lambda: stalled.tries > 2, "the first one does not get through")
+        assert await here.field(speaker, "heard") is None
+        assert [await here.field(speaker, f"at:{lane}:1") for lane in ("en", "de")] == [None, None]
+        assert speaker.accepted == []
+        back = await there.comes_back(speaker)
+        assert back.session.admission.heard == (-1, 0), "its client says all of it again"
+        stalled.is_over = True
+        await until(lambda: speaker.session.lapsed, "it is another's now")
+        await here.quiet()
+        assert await here.field(speaker, "at:en:0") is None
+
+    play(store, scenario, "AB")
+
+
+def test_what_waited_for_what_was_said_before_is_taken_then(store: Server) -> None:
+    async def scenario(here: Office) -> None:
+        speaker = await here.speaker()
+        stalled = Stalled(here, 1)
+        for first in (0, 2, 4):
+            speaker.stream((first, first + 1))
+        await until(lambda: stalled.tries > 2, "the second one does not get through")
+        assert await here.field(speaker, "heard") == "1"
+        stalled.is_over = True
+        await accepted(speaker, 0, 1, 2)
+        assert await here.field(speaker, "heard") == "5"
+        assert await here.field(speaker, "speech") == "600"
+
+    play(store, scenario)
+
+
+def test_what_nobody_needs_translated_waits_for_what_was_said_before_too(store: Server) -> None:
+    async def scenario(here: Office) -> None:
+        speaker = await here.speaker()
+        stalled = Stalled(here, 0)
+        speaker.stream((0, 1))
+        admission, profile = speaker.session.admission, speaker.session.profile
+        piece = Piece(
+            1, b"", profile, (), "t1", "manual", 0, 0, 200, 400, turn="t1", first_seq=2, last_seq=3
+        )
+        admission._submit(piece)
+        await until(lambda: stalled.tries > 2, "the first one does not get through")
+        assert await here.field(speaker, "heard") is None
+        assert speaker.accepted == []
+        stalled.is_over = True
+        await accepted(speaker, 0, 1)
+        assert admission.heard == (3, 400)
+        assert [await here.field(speaker, name) for name in ("heard", "top")] == ["3", "2"]
+
+    play(store, scenario)
+
+
+def test_what_was_refused_is_not_asked_for_again_and_holds_nothing_up(store: Server) -> None:
+    async def scenario(here: Office, there: Office) -> None:
+        speaker = await here.speaker()
+        speaker.stream((0, 1))
+        speaker.stream((2, 3))
+        await until(lambda: len(speaker.outcomes) == 2, "both have their outcomes")
+        assert speaker.accepted == []
+        back = await there.comes_back(speaker)
+        assert back.session.admission.heard == (3, 400)
+
+    play(store, scenario, "AB", jobs={"refuse_unserved_pairs": True})
+
+
+def test_a_store_that_forgot_how_far_it_was_is_told(store: Server) -> None:
+    async def scenario(here: Office) -> None:
+        speaker = await here.speaker()
+        speaker.stream((0, 1))
+        await accepted(speaker, 0)
+        key = here.cell.key("session", speaker.session.id)
+        await here.connection.command(here.cell.slot, "HDEL", key, "heard", "heard_ms", "speech")
+        speaker.stream((2, 3))
+        await accepted(speaker, 0, 1)
+        told = [await here.field(speaker, name) for name in ("heard", "heard_ms", "speech")]
+        assert told == ["3", "400", "400"]
+
+    play(store, scenario)
 
 
 # What a later owner goes on from.

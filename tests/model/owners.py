@@ -48,6 +48,11 @@ class Owners:
         session = self.home(name)[1].sessions.get(name)
         return session.fence if mine and session is not None else 0
 
+    def heard_of(self, name: str) -> int:
+        """Up to where the stream is in the store."""
+        session = self.home(name)[1].sessions.get(name)
+        return session.heard if session is not None else -1
+
     # Opening, and opening again
 
     @rule(
@@ -173,7 +178,7 @@ class Owners:
         elif act == "end_turn":
             self.finish_turn(name, "t1", grant.fence)
         elif act == "note":
-            self.note(name, grant.fence)
+            self.note(name, grant.fence, -1)
         else:
             opening = Opening(grant.fence, restart=True, fields=("token", "stolen"))
             self.open_as(name, grant.owner, session.tenant, opening)
@@ -184,20 +189,22 @@ class Owners:
 
     # What owners do
 
-    @rule(which=pick, owner=owners, noted=seldom)
-    def renew_session(self, which, owner, noted) -> None:
+    @rule(which=pick, owner=owners, noted=seldom, heard_after=st.sampled_from((-1, -1, 6, 1000)))
+    def renew_session(self, which, owner, noted, heard_after=-1) -> None:
         name = SESSIONS[which % len(SESSIONS)]
         cell, twin = self.home(name)
         lost = self.world.run(self.store.session_renew(cell, owner, [name], SESSION_LEASE_MS))
         assert twin.session_renew(name, owner, SESSION_LEASE_MS) == (not lost)
         if noted:
-            self.note(name, self.fence_of(name, mine=True))
+            self.note(name, self.fence_of(name, mine=True), heard_after)
 
-    def note(self, name: str, fence: int) -> None:
+    def note(self, name: str, fence: int, heard_after: int) -> None:
         cell, twin = self.home(name)
         fields = {"about": f"noted at {self.now}", "heard": 7, "heard_ms": 70}
-        reply = self.world.run(self.store.session_note(cell, name, fence, fields))
-        self.same((reply.name,), (twin.session_note(name, fence, fields),))
+        reply = self.world.run(
+            self.store.session_note(cell, name, fence, fields, heard_after=heard_after)
+        )
+        self.same((reply.name,), (twin.session_note(name, fence, fields, heard_after),))
 
     @rule(which=pick, sure=seldom, mine=chance)
     def close_session(self, which, sure, mine) -> None:

@@ -373,10 +373,12 @@ class Machine(Owners, Audiences, RuleBasedStateMachine):
         park=st.sampled_from((0, 0, 1, 2)),
         audio=chance,
         mine=chance,
+        early=seldom,
     )
     def submit(
-        self, which, lane, demand, step, unwanted, turn, part, preferred, park, audio, mine=True
-    ) -> None:
+        self, which, lane, demand, step, unwanted, turn, part, preferred, park, audio, mine=True,
+        early=False,
+    ) -> None:  # fmt: skip
         name = SESSIONS[which % len(SESSIONS)]
         cell, twin = self.home(name)
         after = self.after(name, lane)
@@ -397,6 +399,7 @@ class Machine(Owners, Audiences, RuleBasedStateMachine):
             # Where a client does not number its chunks, nothing is known of them.
             heard=10 * index if mine and not audio else -1,
             heard_ms=index,
+            heard_after=self.heard_of(name) + early if mine else -1,
             speech=index // 2,
             **said(index),
             sound="a sound" if demand % 4 == 0 else "",
@@ -586,6 +589,9 @@ class Machine(Owners, Audiences, RuleBasedStateMachine):
     def fill(self, cell, twin, name, lane, index, unwanted, fence=0, others=None) -> None:
         # Refused, or what a job of another session has answered.
         put = Answer(**said(index)) if index >= 0 else REFUSED
+        if fence and index >= 0:
+            stream = {"top": index + 1, "heard": 10 * index, "heard_ms": index, "speech": 0}
+            put = put._replace(stream=msgspec.msgpack.encode(stream))
         if index % 4 == 1 and others is None:
             put = Answer("completed", "=job-0123456789", 1, "-", b"heard", **said(index))
         if others is not None:

@@ -24,6 +24,7 @@ UNSERVED_DEMAND = next(at for at, wish in enumerate(DEMANDS) if wish.text.starts
 ANSWERS = frozenset(
     {"PLACED", "QUEUED", "SETTLED", "DUPLICATE", "STALE_ATTEMPT", "NODE_MISMATCH", "FENCED"}
     | {"JOB_ENDED", "IN_FLIGHT_LIMIT", "DEFERRED", "EPOCH_CHANGED", "NO_POOL_FOR_LANG_PAIR"}
+    | {"TOO_EARLY"}
     | {"OPENED", "RESUMED", "fetch with audio", "resume starts over"}
     | {f"resume {end}" for end in ("RESUMED", "FENCED", "TRIMMED", "SESSION_CLOSED")}
     | {f"former {act} FENCED" for act in FORMER_OWNERS_DO}
@@ -76,6 +77,7 @@ def test_every_answer_to_jobs_sessions_and_owners_is_come_by(tmp_path) -> None:
         step(machine, "submit_again", 0)
         say(machine, 1, UNSERVED_DEMAND)
         say(machine, 0, ahead=9)
+        say(machine, 0, early=True)
         report(machine, 0, off=1)
         report(machine, 0, other=True)
         report(machine, 0)

@@ -11,6 +11,8 @@ import hashlib
 import json
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from lingua_scheduler.jobs.job import (
     CREATED,
     FINISHED,
@@ -162,16 +164,20 @@ class Session:
         self.partly.clear()
 
     def note(self, fields: dict[str, str | int]) -> None:
-        for name, value in fields.items():
+        stream = {name: fields[name] for name in STREAM if name in fields}
+        for name in fields.keys() - stream:
             assert hasattr(self, name)
-            setattr(self, name, value)
+            setattr(self, name, fields[name])
+        self.go_on_from(**stream)
 
-    def hear(self, spec: JobSpec) -> None:
-        """What a submit notes, unless a later utterance has noted more."""
-        if spec.top and spec.top >= self.top:
-            self.top = spec.top
-            if spec.heard >= 0:
-                self.heard, self.heard_ms, self.speech = spec.heard, spec.heard_ms, spec.speech
+    def go_on_from(
+        self, *, top: int = 0, heard: int = -1, heard_ms: int = 0, speech: int | None = None
+    ) -> None:
+        """Where a later owner goes on, unless a later utterance has noted more."""
+        self.top = max(self.top, top)
+        if heard > self.heard:
+            self.heard, self.heard_ms = heard, heard_ms
+            self.speech = self.speech if speech is None else speech
 
     def start_over(self, now: int) -> None:
         """Positions count from 1 again, over what was not acknowledged."""
@@ -183,6 +189,7 @@ class Session:
         self.seq, self.trimmed, self.dropped = len(self.outbox), 0, 0
 
 
+STREAM = ("top", "heard", "heard_ms", "speech")
 # What a node refuses or never acknowledged it has not begun; as in job_failover.lua.
 FATES = ("completed", "completed_no_text", "cancelled")
 REFUSED = ("NODE_OVERLOADED", "NODE_UNAVAILABLE")
@@ -553,7 +560,9 @@ class CellTwin(Listeners):
         lane.admit(spec.index, job, self.now, spec.unwanted_from)
         session.lanes[spec.lane] = lane
         self.arm_gap(spec)
-        session.hear(spec)
+        session.go_on_from(
+            top=spec.top, heard=spec.heard, heard_ms=spec.heard_ms, speech=spec.speech or None
+        )
         session.say(spec)
         if spec.readers:
             self.readers_put(spec)
@@ -576,6 +585,8 @@ class CellTwin(Listeners):
             return "SESSION_CLOSED"
         if spec.fence and spec.fence != session.fence:
             return "FENCED"
+        if spec.heard_after > session.heard:
+            return "TOO_EARLY"
         lane = session.lanes.get(spec.lane, Lane())
         refused = lane.refuses(spec.index, spec.unwanted_from, self.policy.in_flight_max)
         full = session.seq - session.trimmed >= self.policy.outbox_max
@@ -873,6 +884,8 @@ class CellTwin(Listeners):
                 lanes=answer.lanes,
             )
             self.arm_gap(spec)
+            if answer.stream:
+                session.go_on_from(**msgspec.msgpack.decode(answer.stream))
             if not session.closed:
                 session.say(spec)
                 session.account(spec, answer.kind)
@@ -967,12 +980,16 @@ class CellTwin(Listeners):
                         found[index] = (index, spec.ms, spec.lanes, 4, ())
         return (found[index] for index in sorted(found))
 
-    def session_note(self, name: str, fence: int, fields: dict[str, str | int]) -> str:
+    def session_note(
+        self, name: str, fence: int, fields: dict[str, str | int], heard_after: int
+    ) -> str:
         session = self.sessions.get(name)
         if session is None:
             return "NO_SESSION"
         if fence != session.fence:
             return "FENCED"
+        if heard_after > session.heard:
+            return "TOO_EARLY"
         session.note(fields)
         return "OK"
 

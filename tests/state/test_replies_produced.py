@@ -329,6 +329,11 @@ async def trimmed(s: Scene) -> Reply:
     return (await s.store.outbox_read(s.cell, "s", epoch=epoch, after_seq=0)).reply
 
 
+async def too_early(s: Scene) -> Reply:
+    await s.session()
+    return (await s.submit(heard=9, heard_after=4)).reply
+
+
 SCENARIOS: dict[Reply, Callable[[Scene], Awaitable[Reply]]] = {
     Reply.OK: ok,
     Reply.PLACED: placed,
@@ -368,6 +373,7 @@ SCENARIOS: dict[Reply, Callable[[Scene], Awaitable[Reply]]] = {
     Reply.RATE_LIMITED: rate_limited,
     Reply.EPOCH_CHANGED: epoch_changed,
     Reply.TRIMMED: trimmed,
+    Reply.TOO_EARLY: too_early,
 }
 
 

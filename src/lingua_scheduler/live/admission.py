@@ -20,8 +20,9 @@ from lingua_scheduler.live.assembly import (
     spec_for_readers,
     spec_heard,
     spec_of_owner,
+    stream_of,
 )
-from lingua_scheduler.live.piece import Piece
+from lingua_scheduler.live.piece import STREAM_BEGIN, Piece, StreamEnd
 from lingua_scheduler.live.reopening import Reopening
 from lingua_scheduler.live.requests import Requests
 from lingua_scheduler.messages.codes import ErrorCode
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 # Refusals that pass by themselves: the utterance waits here and is submitted again.
 PASSING = frozenset({Reply.IN_FLIGHT_LIMIT, Reply.OUTBOX_FULL})
 LOST = frozenset({Reply.NO_SESSION, Reply.SESSION_CLOSED})
+# Whatever is done about them, the utterance is submitted again.
+AGAIN = PASSING | LOST | {Reply.FENCED, Reply.TOO_EARLY}
 AGAIN_S = 0.1
 # A client may begin anywhere up to here; the store's own bound is far beyond it.
 INDEX_MAX = 1 << 32
@@ -83,6 +86,8 @@ class Admission:
         # What a later owner goes on from: the next free index, the last admitted chunk and its end.
         self.top = 0
         self.heard = (-1, 0)
+        # Where the stream ends as far as it was submitted, in the store or on its way there.
+        self._submitted_to = STREAM_BEGIN
         # How much of the stream was given jobs, up to there and in all; and what had none: all of
         # it, and in the stream.
         self.speech_ms = 0
@@ -117,6 +122,7 @@ class Admission:
         self.next_index = self.top = max(former.next_index, *self._lane_next.values(), 0)
         self.heard = (former.heard, former.heard_ms)
         self.speech_ms = self.heard_speech_ms = former.speech.in_stream
+        self._submitted_to = StreamEnd(former.heard, former.heard_ms, self.speech_ms)
         self.passed_ms = (former.speech.passed, former.speech.passed_in_stream)
         self.requests.must_ask = True
         for index in former.open:
@@ -268,26 +274,49 @@ class Admission:
         session.ledger.settle(piece.index, "skipped", "same_language")
         whole, in_stream = self.passed_ms
         self.passed_ms = (whole + length, in_stream + (length if piece.last_seq is not None else 0))
+        if piece.last_seq is not None:
+            self._untold.append(piece)
         if session.is_resumable:
+            piece.unanswered = 1
             self._unanswered += 1
             self._board.tasks.start(self._note_passed(piece))
         else:
-            session.teller.accepted(piece)
+            piece.is_taken = True
+            self._tell_accepted(piece)
 
     async def _note_passed(self, piece: Piece) -> None:
-        session, board = self._session, self._board
+        session = self._session
         note: dict[str, Word] = {"passed": self.passed_field}
         if piece.last_seq is not None:
             # Its client forgets it: it must not be asked for again, and then be heard by others.
             top = piece.index + 1
             note |= {"top": top, "heard": piece.last_seq, "heard_ms": piece.end_ms}
-        reply = await board.insist(
-            lambda: board.store.session_note(session.home, session.id, session.fence, note)
-        )
+        reply = await self._note(note, piece.before.seq)
+        while reply is Reply.TOO_EARLY and not session.lapsed:
+            await self._wait_for_turn(piece.index, piece.before)
+            reply = await self._note(note, piece.before.seq)
+        piece.unanswered -= 1
         self._unanswered -= 1
+        # Else its client says it again elsewhere.
+        piece.is_taken = reply not in (Reply.FENCED, Reply.TOO_EARLY)
+        if piece.is_taken and piece.last_seq is not None:
+            self._note_heard(piece.last_seq, piece.end_ms, self.heard_speech_ms)
+        self._tell_accepted(piece)
         self._note_taken()
-        if reply is not Reply.FENCED:  # else its client says it again elsewhere
-            session.teller.accepted(piece)
+
+    async def _note(self, fields: dict[str, Word], heard_after: int = -1) -> Reply:
+        """Note in the store what a later owner needs."""
+        board, session = self._board, self._session
+        return await board.insist(
+            lambda: board.store.session_note(
+                session.home, session.id, session.fence, fields, heard_after=heard_after
+            )
+        )
+
+    def _note_heard(self, seq: int, end_ms: int, speech_ms: int) -> None:
+        """Take note of how much of the stream the store has."""
+        if seq > self.heard[0]:
+            self.heard, self.heard_speech_ms = (seq, end_ms), speech_ms
 
     @property
     def passed_field(self) -> str:
@@ -354,6 +383,8 @@ class Admission:
     def _submit(self, piece: Piece) -> None:
         session, length = self._session, piece.end_ms - piece.start_ms
         session.ledger.admit(piece.index, length, lanes=max(1, len(piece.targets)))
+        if piece.last_seq is not None:
+            self._follow_stream(piece, length)
         if not piece.targets:
             # Everyone who listens speaks this language: their ears need no node.
             self._pass(piece, length)
@@ -366,7 +397,6 @@ class Admission:
         self._unanswered += piece.unanswered
         if piece.last_seq is not None:
             self._untold.append(piece)
-            self.speech_ms += piece.end_ms - piece.start_ms
         last = len(piece.targets) - 1
         readers_from = self.unheard_before(AS_SPOKEN, piece.index) if piece.readers else -1
         jobs = []
@@ -376,35 +406,40 @@ class Admission:
             if piece.readers:
                 job.spec = spec_for_readers(job.spec, readers_from)
             jobs.append(job)
-        if len(jobs) == 1:
-            self._board.tasks.start(self._submit_job(piece, jobs[0]))
-        else:
-            self._board.tasks.start(self._submit_jobs(piece, jobs))
+        self._board.tasks.start(self._submit_jobs(piece, jobs))
+
+    def _follow_stream(self, piece: Piece, length: int) -> None:
+        """Take note of where a piece of the stream begins and ends.
+
+        A later owner asks the client for what comes after the last one in the store: if one were
+        there before those that precede it, the client would forget these, and nobody say them.
+        """
+        if piece.targets:
+            self.speech_ms += length
+        if self._session.is_resumable and piece.last_seq is not None:
+            piece.before = self._submitted_to
+            self._submitted_to = StreamEnd(piece.last_seq, piece.end_ms, self.speech_ms)
 
     async def _submit_jobs(self, piece: Piece, jobs: list[LiveJob]) -> None:
-        """Bring an utterance in several languages into the store, whole or not at all.
+        """Bring an utterance into the store, in all its languages or not at all.
 
         If some were in without the others, whoever goes on with the session would take the audio
         from the client again, and those languages would say it twice.
         """
-        firsts: list[Submitted | None] = [None] * len(jobs)
-        if not (self.requests.is_spread and jobs[0].spec.sound):
-            self._note_entering(jobs, is_entering=True)
-            try:
-                firsts = list(await self._board.submit_all(jobs))
-            finally:
-                self._note_entering(jobs, is_entering=False)
-        for job, first in zip(jobs, firsts, strict=True):
-            self._board.tasks.start(self._submit_job(piece, job, first))
+        first, *others = jobs
+        first_answer, *answers = await self._insist(jobs)
+        for job, answer in zip(others, answers, strict=True):
+            self._board.tasks.start(self._answered(piece, job, answer))
+        await self._answered(piece, first, first_answer)
 
     def _note_entering(self, jobs: list[LiveJob], *, is_entering: bool) -> None:
         self.entering += len(jobs) if is_entering else -len(jobs)
         for job in jobs:
             job.entering = is_entering
 
-    async def _submit_job(self, piece: Piece, job: LiveJob, first: Submitted | None = None) -> None:
-        answer = await self.enter(job, first)
-        session = self._session
+    async def _answered(self, piece: Piece, job: LiveJob, answer: Submitted) -> None:
+        """The store has said what becomes of one language of an utterance."""
+        session, answer = self._session, await self._entered(job, answer)
         piece.unanswered -= 1
         self._unanswered -= 1
         piece.is_taken |= answer.reply in ADMITTED
@@ -432,19 +467,15 @@ class Admission:
                 session.teller.accepted(told)
                 session.acked_audio = max(session.acked_audio, told.last_seq)
 
-    async def enter(self, job: LiveJob, first: Submitted | None = None) -> Submitted:
-        """Bring a job into the store; one that is not taken gets its outcome at once.
+    async def enter(self, job: LiveJob) -> Submitted:
+        """Bring a job into the store; one that is not taken gets its outcome at once."""
+        (answer,) = await self._insist([job])
+        return await self._entered(job, answer)
 
-        `first` is what the store has answered already.
-        """
-        self._note_entering([job], is_entering=True)
-        try:
-            answer = await self._insist(job, first)
-        finally:
-            self._note_entering([job], is_entering=False)
-        if answer.reply in ADMITTED and job.spec.heard > self.heard[0]:
-            self.heard = (job.spec.heard, job.spec.heard_ms)
-            self.heard_speech_ms = job.spec.speech
+    async def _entered(self, job: LiveJob, answer: Submitted) -> Submitted:
+        """Do what the store's last word on a job means for it."""
+        if answer.reply in ADMITTED:
+            self._note_heard(job.spec.heard, job.spec.heard_ms, job.spec.speech)
         if answer.reply is Reply.FENCED:
             if self._board.jobs.get(job.id) is job:
                 del self._board.jobs[job.id]  # it came after the session was dropped
@@ -457,30 +488,61 @@ class Admission:
             job.may_be_in = True
         return answer
 
-    async def _insist(self, job: LiveJob, first: Submitted | None) -> Submitted:
-        """Submit until the store takes the job or refuses it for good."""
-        board, session = self._board, self._session
-        if self.requests.is_spread and first is None:
-            found = await self.requests.elsewhere(job)
-            if found is not None:
-                return Submitted(Reply.DUPLICATE, state=found.state, known=found.spec)
-        answer = first or await board.submit(job)
-        while not session.lapsed:
-            if answer.reply in LOST:
-                await self.reopen()
-            elif answer.reply in PASSING:
-                await board.insist(session.deliverer.trim)
-                await asyncio.sleep(AGAIN_S)
-            elif answer.reply is not Reply.FENCED:
-                return answer
-            elif job.spec.fence == session.fence:
-                # Another is its owner, or the store forgot that we are: the higher number counts.
-                await self.reopen()
-            else:
-                # The client came back to us meanwhile: we are its owner, by a later number.
-                job.spec = spec_of_owner(job.spec, session.fence)
-            answer = await board.submit(job)
-        return answer
+    async def _insist(self, jobs: list[LiveJob]) -> list[Submitted]:
+        """Submit the jobs of an utterance until the store takes or refuses each for good."""
+        self._note_entering(jobs, is_entering=True)
+        try:
+            answers = await self._ask_first(jobs)
+            while not self._session.lapsed:
+                again = [at for at, answer in enumerate(answers) if answer.reply in AGAIN]
+                if not again:
+                    break
+                refused = [jobs[at] for at in again]
+                await self._mend(refused, answers[again[0]].reply)
+                repeated = await self._board.submit_all(refused)
+                for at, answer in zip(again, repeated, strict=True):
+                    answers[at] = answer
+            return answers
+        finally:
+            self._note_entering(jobs, is_entering=False)
+
+    async def _ask_first(self, jobs: list[LiveJob]) -> list[Submitted]:
+        if not (self.requests.is_spread and jobs[0].spec.sound):
+            return await self._board.submit_all(jobs)
+        return [await self._claim(job) for job in jobs]
+
+    async def _claim(self, job: LiveJob) -> Submitted:
+        """Submit a job of a named request, unless another cell has it."""
+        found = await self.requests.elsewhere(job)
+        if found is not None:
+            return Submitted(Reply.DUPLICATE, state=found.state, known=found.spec)
+        return await self._board.submit(job)
+
+    async def _mend(self, jobs: list[LiveJob], reply: Reply) -> None:
+        """Do what may let the store take jobs that it has refused for now."""
+        board, session, first = self._board, self._session, jobs[0]
+        if reply in PASSING:
+            await board.insist(session.deliverer.trim)
+            await asyncio.sleep(AGAIN_S)
+        elif reply is Reply.TOO_EARLY:
+            await self._wait_for_turn(first.spec.index, first.before)
+        elif reply in LOST or first.spec.fence == session.fence:
+            # Another is its owner, or the store forgot that we are: the higher number counts.
+            await self.reopen()
+        # Else the client came back to us meanwhile: we are its owner, by a later number.
+        for job in jobs:
+            job.spec = spec_of_owner(job.spec, session.fence)
+
+    async def _wait_for_turn(self, index: int, before: StreamEnd) -> None:
+        """Let those that were said before go first; if none is left, the store forgot the last."""
+        untold, jobs = self._untold, self._board.jobs_of(self._session)
+        is_behind = untold and untold[0].index < index
+        if is_behind or any(job.entering and job.spec.index < index for job in jobs):
+            await asyncio.sleep(AGAIN_S)
+            return
+        await self._note(
+            {"heard": before.seq, "heard_ms": before.end_ms, "speech": before.speech_ms}
+        )
 
     async def _met(self, job: LiveJob, answer: Submitted) -> Submitted:
         """The store has such a job: this very one, or that of the same request sent elsewhere."""
@@ -519,13 +581,15 @@ class Admission:
         session.teller.not_taken(job, answer)
         board.journal.refused(job, answer)
         self.requests.forget(job.request_id)
-        await self.fill(
-            spec,
-            Answer(ms=0 if is_counted else spec.ms, lanes=spec.lanes, others=others_of(spec)),
-        )
+        put = Answer(
+            ms=0 if is_counted else spec.ms, lanes=spec.lanes, others=others_of(spec),
+            stream=stream_of(spec),
+        )  # fmt: skip
+        if await self.fill(spec, put):
+            self._note_heard(spec.heard, spec.heard_ms, spec.speech)
 
-    async def fill(self, spec: JobSpec, answer: Answer) -> None:
-        """Give a place in the order the outcome that it has without a job of its own."""
+    async def fill(self, spec: JobSpec, answer: Answer) -> bool:
+        """Give a place in the order the outcome that it has without a job; tells whether it has."""
         board, session = self._board, self._session
         reply = Reply.FENCED
         while reply is Reply.FENCED and not session.lapsed:
@@ -540,8 +604,10 @@ class Admission:
             reply = answered.reply
             if reply is Reply.FENCED and fence == session.fence:
                 await self.reopen()  # another is the owner, or the store forgot that we are
-        if reply is not Reply.SETTLED:
-            self.settled(spec.index, "failed", reply.name, spec.lane)
+        if reply is Reply.SETTLED:
+            return True
+        self.settled(spec.index, "failed", reply.name, spec.lane)
+        return False
 
     # Lanes
 

@@ -50,7 +50,8 @@ def job_of(
         demand=profile.demand_of(target.language), turn=piece.turn if in_turn else "",
         is_slice=piece.is_slice, closes_turn=in_turn and not piece.is_slice,
         preferred=profile.paired, audio=retain_audio, fence=session.fence,
-        top=session.admission.top, audience=target.audience, readers=piece.readers,
+        top=session.admission.top, heard_after=piece.before.seq, audience=target.audience,
+        readers=piece.readers,
         ms=max(0, piece.end_ms - piece.start_ms), lanes=lanes, sound=sound, also=also,
     )  # fmt: skip
     two_way = profile.two_way
@@ -70,7 +71,7 @@ def job_of(
     marks = Marks(speech_end=piece.speech_end_ms, cut=piece.cut_ms)
     return LiveJob(
         job_id, session.home, spec, assign, piece.audio, session, lanes, marks,
-        piece.first_client_ts_ms, request_id=piece.request_id,
+        piece.first_client_ts_ms, request_id=piece.request_id, before=piece.before,
     )  # fmt: skip
 
 
@@ -92,6 +93,15 @@ def others_of(spec: JobSpec) -> bytes:
     if spec.readers:
         others |= {"readers": spec.readers, "readers_from": spec.readers_from}
     return pack(others)
+
+
+def stream_of(spec: JobSpec) -> bytes:
+    """Return what a job that ends a piece of the stream notes of it, as the store takes it."""
+    if spec.heard < 0:
+        return b""
+    return pack(
+        {"top": spec.top, "heard": spec.heard, "heard_ms": spec.heard_ms, "speech": spec.speech}
+    )
 
 
 def spec_of_owner(spec: JobSpec, fence: int) -> JobSpec:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from lingua_scheduler.live.piece import STREAM_BEGIN, StreamEnd
 from lingua_scheduler.messages.to_node import JobAssign  # noqa: TC001 msgspec reads it
 from lingua_scheduler.session.timeline import Marks
 
@@ -70,6 +71,8 @@ class LiveJob:
     is_kept: bool = False
     # What its client calls it, if it does.
     request_id: str | None = None
+    # Where what was said before it ends (see `Piece`).
+    before: StreamEnd = STREAM_BEGIN
 
     def body(self) -> bytes:
         """Return what any instance needs to push this job, but for the audio."""

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from lingua_scheduler.live.profile import Profile, Target
+
+
+class StreamEnd(NamedTuple):
+    """Up to where a stream is admitted: the last chunk, its end, and how much of it became jobs."""
+
+    seq: int = -1
+    end_ms: int = 0
+    speech_ms: int = 0
+
+
+STREAM_BEGIN = StreamEnd()
 
 
 @dataclass(slots=True)
@@ -41,3 +52,5 @@ class Piece:
     unanswered: int = 0
     is_taken: bool = False
     accepted: bool = False
+    # Where what was said before it ends, if its client may come back and go on from there.
+    before: StreamEnd = STREAM_BEGIN

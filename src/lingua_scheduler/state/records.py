@@ -46,6 +46,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     top: int = 0
     heard: int = -1
     heard_ms: int = 0
+    # What was said before it ends with this chunk, and is taken first: a client forgets all that
+    # comes before what was taken. -1: nothing was, or nobody comes back for it.
+    heard_after: int = -1
     # Who hears the outcome instead of the speaker, decided when the utterance was cut: of each
     # `cell/session`, with spaces between. Who reads it as it was spoken, and what these never
     # hear of.
@@ -451,6 +454,8 @@ class Answer(NamedTuple):
     lanes: int = 1
     # Who is told in place of the speaker, as `lane_fill` takes it.
     others: bytes = b""
+    # Of the last language of a piece of the stream: what a later owner goes on from, likewise.
+    stream: bytes = b""
 
 
 REFUSED = Answer()

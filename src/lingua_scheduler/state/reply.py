@@ -52,6 +52,7 @@ class Reply(IntEnum):
     RATE_LIMITED = -20
     EPOCH_CHANGED = -21
     TRIMMED = -22
+    TOO_EARLY = -23
 
     @property
     def retryable(self) -> bool:
@@ -77,6 +78,7 @@ RETRYABLE = frozenset(
         Reply.NO_AVAILABLE_NODE,
         Reply.NOT_DUE,
         Reply.RATE_LIMITED,
+        Reply.TOO_EARLY,
     }
 )
 
@@ -119,6 +121,7 @@ MEANINGS = {
     Reply.RATE_LIMITED: "Too many such reports from this node.",
     Reply.EPOCH_CHANGED: "The session started over; positions of before mean nothing.",
     Reply.TRIMMED: "The position is outside of what is kept.",
+    Reply.TOO_EARLY: "What was said before it is not in the store yet; it comes first.",
 }
 
 # Answers that mean "nobody can take this job now", with a reason label.

@@ -244,7 +244,7 @@ class Store:
         raw = await self._run(
             "lane_fill", cell, self._jobs_policy, session, lane, index, unwanted_from,
             reason_word(reason), fence, answer.ms, answer.lanes, answer.kind, answer.job,
-            answer.attempt, answer.payload, answer.others,
+            answer.attempt, answer.payload, answer.others, answer.stream,
         )  # fmt: skip
         if raw[0] != Reply.SETTLED:
             return Settled(Reply(raw[0]))
@@ -342,11 +342,18 @@ class Store:
         return Speech.read(raw[1]) if raw[0] == Reply.OK else None
 
     async def session_note(
-        self, cell: Cell, session: str, fence: int, fields: dict[str, Word]
+        self,
+        cell: Cell,
+        session: str,
+        fence: int,
+        fields: Mapping[str, Word],
+        *,
+        heard_after: int = -1,
     ) -> Reply:
-        """Note what a later owner needs."""
+        """Note what a later owner needs; not before the stream is taken up to `heard_after`."""
         words = [word for pair in fields.items() for word in pair]
-        return Reply((await self._run("session_note", cell, session, fence, *words))[0])
+        raw = await self._run("session_note", cell, session, fence, heard_after, *words)
+        return Reply(raw[0])
 
     async def session_renew(
         self, cell: Cell, owner: str, sessions: Sequence[str], lease_ms: int

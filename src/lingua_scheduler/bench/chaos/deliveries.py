@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import socket
+from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lingua_scheduler.bench.chaos import speech
@@ -45,20 +46,19 @@ class Deliveries:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)  # noqa: FBT003
         self._socket.bind(f"\0{name}")
-        self._waiting: asyncio.Future[Moment] | None = None
+        # Those who ask for a moment: two faults at a time may, and each gets one of its own.
+        self._waiting: deque[asyncio.Future[Moment]] = deque()
         asyncio.get_running_loop().add_reader(self._socket, self._read)
 
     async def next(self, bound_s: float) -> Moment:
         """Wait for the next moment; whoever gets it releases the result."""
-        assert self._waiting is None, "one at a time"
-        self._waiting = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[Moment] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
         try:
             async with asyncio.timeout(bound_s):
-                return await self._waiting
+                return await waiting
         except TimeoutError:
             raise HarnessFailed(f"no result for a room within {bound_s:g} s") from None
-        finally:
-            self._waiting = None
 
     def release(self, moment: Moment) -> None:
         """Let the node send its result."""
@@ -78,11 +78,19 @@ class Deliveries:
             while True:
                 words, node = self._socket.recvfrom(DATAGRAM_BYTES)
                 said, _, url = words.decode().partition(" ")
-                if self._waiting is not None and not self._waiting.done():
-                    moment = Moment(said, self._host(url), self._owner(said), node)
-                    self._waiting.set_result(moment)
+                waiting = self._next_waiting()
+                if waiting is not None:
+                    waiting.set_result(Moment(said, self._host(url), self._owner(said), node))
                 else:
                     self._release(said, node)
+
+    def _next_waiting(self) -> asyncio.Future[Moment] | None:
+        """Return who asked first and has not given up."""
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                return waiting
+        return None
 
     def _host(self, url: str) -> Instance | None:
         return next((one for one in self._instances if one.node_url() == url), None)

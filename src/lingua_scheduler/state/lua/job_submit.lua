@@ -3,7 +3,7 @@
 -- KEYS: due
 -- ARGV: now_ms, policy (msgpack map), audio, then of each: job id, spec (msgpack map), body, park
 --   spec: session, index, lane, demand, turn, is_slice, closes_turn, preferred, unwanted_from,
---   audio, fence, heard, heard_ms, speech, top, ms, lanes, sound, also; of a room: audience,
+--   audio, fence, heard_after, heard, heard_ms, speech, top, ms, lanes, sound, also; of a room: audience,
 --   readers, readers_from
 --   park: 0 queue when nobody here can take it; 1 park it, the caller tries other cells; 2 park at
 --   once unless the turn's node is here (the preferred node is in another cell, or an earlier job
@@ -17,6 +17,7 @@
 -- Cost: O(log n) in nodes, O(pools of the demand) when they are full
 --- @include "includes/cell"
 --- @include "includes/lane"
+--- @include "includes/stream"
 --- @include "includes/place"
 local policy, has_audio, answers = cmsgpack.unpack(ARGV[2]), false, {}
 
@@ -37,10 +38,13 @@ local function submit(job, spec_text, body, park)
   local lane, session_key = spec.lane, BASE .. 'session:' .. spec.session
   local at = 'at:' .. lane .. ':' .. spec.index
   local s = redis.call('HMGET', session_key, 'epoch', 'closed', 'seq', 'trimmed', 'next:' .. lane,
-    at, 'skip:' .. lane, 'fence', 'top')
+    at, 'skip:' .. lane, 'fence', 'top', 'heard')
   if not s[1] then return { Reply.NO_SESSION, 'no_session' } end
   if s[2] then return { Reply.SESSION_CLOSED, 'session_closed' } end
   if spec.fence and tonumber(s[8]) ~= spec.fence then return { Reply.FENCED, 'owner' } end
+  if spec.heard_after and tonumber(s[10] or -1) < spec.heard_after then
+    return { Reply.TOO_EARLY, 'order' }
+  end
   local next_index = tonumber(s[5])
   local refused = lane_refuses(session_key, spec, next_index or 0, s[7], s[6], policy.in_flight_max)
   if refused then return { refused, 'order' } end
@@ -93,15 +97,7 @@ local function submit(job, spec_text, body, park)
   if not next_index then
     order[3], order[4] = 'lanes', (redis.call('HGET', session_key, 'lanes') or '') .. lane .. ' '
   end
-  -- A late one (another language, a second try) does not put back what a later utterance noted.
-  if spec.top and spec.top >= tonumber(s[9] or 0) then
-    order[#order + 1], order[#order + 2] = 'top', spec.top
-    if spec.heard then
-      order[#order + 1], order[#order + 2] = 'heard', spec.heard
-      order[#order + 1], order[#order + 2] = 'heard_ms', spec.heard_ms or 0
-      order[#order + 1], order[#order + 2] = 'speech', spec.speech or 0
-    end
-  end
+  stream_note(order, s[9], s[10], spec)
   lane_put(session_key, spec, next_index, order, policy.gap_ms)
   if spec.readers then
     --- @include "includes/readers_put"

@@ -4,13 +4,15 @@
 -- ARGV: now_ms, policy, session, lane, index (-1 = every hole that is due), unwanted_from, reason,
 --   fence (0 = any owner), ms and languages of the utterance (0 = it is in no account), of the
 --   answer: kind, job, attempt, payload, and others (msgpack map: audience, readers, readers_from,
---   lanes, of an utterance that was for a room; '' = the speaker is told)
+--   lanes, of an utterance that was for a room; '' = the speaker is told), stream (msgpack map:
+--   top, heard, heard_ms, speech, where it ends a piece of the stream; '' = it does not)
 -- Returns: {SETTLED, epoch, owner, session, outcomes} | {INDEX_RELEASED} | {INDEX_TAKEN}
 --   | {INDEX_AHEAD} | {NO_SESSION} | {FENCED}
 -- Writes: session (order), outbox, due; heard, said, relay and listeners' outboxes
 -- Cost: O(fields of the session), at most FILL_AHEAD_MAX holes
 --- @include "includes/cell"
 --- @include "includes/lane"
+--- @include "includes/stream"
 --- @include "includes/release"
 --- @include "includes/lane_walk"
 --- @include "includes/account"
@@ -71,6 +73,11 @@ else
     or head .. '\n' .. ARGV[14]
   local order = { prefix .. index, '=' .. now .. ' ' .. entry }
   if not found[1] then order[3], order[4] = 'lanes', (found[3] or '') .. lane .. ' ' end
+  if ARGV[16] ~= '' then
+    -- It has had its outcome: its client must not say it again.
+    local noted = redis.call('HMGET', key, 'top', 'heard')
+    stream_note(order, noted[1], noted[2], cmsgpack.unpack(ARGV[16]))
+  end
   spec.ms, spec.lanes = tonumber(ARGV[9]), tonumber(ARGV[10])
   -- Of a session that was closed it has been told what became of its speech.
   if spec.ms > 0 and redis.call('HEXISTS', key, 'closed') == 0 then

@@ -8,6 +8,7 @@
 -- Writes: session, due. A closed session that is opened again starts over under a new epoch.
 -- Cost: O(1)
 --- @include "includes/cell"
+--- @include "includes/stream"
 local session, owner, tenant = ARGV[2], ARGV[3], ARGV[4]
 local key, fence = BASE .. 'session:' .. session, tonumber(ARGV[6])
 local found = redis.call('HMGET', key, 'epoch', 'owner', 'closed', 'fence', 'tenant')
@@ -18,7 +19,9 @@ if found[1] and not found[3] then
   if found[2] ~= owner and fence <= known then return { Reply.FENCED, found[2] } end
   local epoch = found[1]
   fence = math.max(fence, known)
-  redis.call('HSET', key, 'owner', owner, 'fence', fence, unpack(ARGV, 9))
+  local fields, noted = { 'owner', owner, 'fence', fence }, redis.call('HMGET', key, 'top', 'heard')
+  stream_fields(fields, noted[1], noted[2], 9)
+  redis.call('HSET', key, unpack(fields))
   if ARGV[8] ~= '' then
     -- A store that went back has lost some of it.
     local sums, at = {}, 1
