@@ -11,11 +11,12 @@ from lingua_scheduler.client.events import RoomRefused
 from lingua_scheduler.client.rooms import Rooms
 from lingua_scheduler.messages.codes import ErrorCode
 from lingua_scheduler.messages.from_client import FromClient, RoomCreate, RoomJoin, RoomLeave
+from lingua_scheduler.messages.shared import Participant
 from lingua_scheduler.messages.to_client import ErrorMessage, RoomError, RoomMembers
 
 pytestmark = pytest.mark.unit
 
-HERE, THERE = "111111", "222222"
+HERE, THERE, ME = "111111", "222222", "s-1"
 AWAY = ErrorMessage(
     code=ErrorCode.SCHEDULER_DEPENDENCY_DOWN, message="the store is away", retry_after_ms=1
 )
@@ -25,13 +26,19 @@ def already_in(room: str | None) -> RoomError:
     return RoomError(code=ErrorCode.ALREADY_IN_ROOM, room_code=room)
 
 
+def members(room: str, *, since: int) -> RoomMembers:
+    """A room that the session has been in since then."""
+    own = Participant(participant_id=ME, session_id=ME, joined_at=since)
+    return RoomMembers(room_code=room, members=(own,))
+
+
 class Asker:
     """A session's rooms, and what was sent of it."""
 
     def __init__(self) -> None:
         self.sent: list[FromClient] = []
         self.asked = asyncio.Event()
-        self.rooms = Rooms(self._send)
+        self.rooms = Rooms(self._send, lambda: ME)
 
     def _send(self, message: FromClient) -> None:
         self.sent.append(message)
@@ -106,6 +113,46 @@ def test_who_is_still_in_the_room_it_left_leaves_it_again_and_then_gets_where_it
         asker.rooms.take(RoomMembers(room_code=THERE, members=()))
         await joining
         assert asker.rooms.code == THERE
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("is_cut", [True, False], ids=["connection lost", "on its way"])
+def test_who_enters_the_room_it_left_is_in_when_its_new_stay_is_told(is_cut: bool) -> None:
+    async def scenario(asker: Asker) -> None:
+        await asker.is_in(HERE)
+        asker.rooms.take(members(HERE, since=1))
+        asker.rooms.leave()
+        joining = await asker.asks(asker.rooms.join(RoomJoin(room_code=HERE)))
+        assert asker.take_sent() == [RoomLeave(room_code=HERE), RoomJoin(room_code=HERE)]
+        if is_cut:
+            # Who said it left once more would leave what it may have entered since.
+            asker.rooms.connected(is_other_session=False)
+            assert asker.take_sent() == [RoomJoin(room_code=HERE)]
+        asker.rooms.take(members(HERE, since=1))
+        await asyncio.sleep(0)
+        assert not joining.done(), "that is how it was before"
+        asker.rooms.take(members(HERE, since=2))
+        await joining
+        assert asker.rooms.code == HERE
+
+    play(scenario)
+
+
+def test_who_was_not_heard_leaving_the_room_it_enters_again_leaves_it_then() -> None:
+    async def scenario(asker: Asker) -> None:
+        await asker.is_in(HERE)
+        asker.rooms.take(members(HERE, since=1))
+        asker.rooms.leave()
+        joining = await asker.asks(asker.rooms.join(RoomJoin(room_code=HERE)))
+        asker.rooms.connected(is_other_session=False)
+        asker.take_sent()
+        asker.rooms.take(members(HERE, since=1))
+        asker.rooms.take(already_in(HERE))
+        assert asker.take_sent() == [RoomLeave(room_code=HERE), RoomJoin(room_code=HERE)]
+        asker.rooms.take(members(HERE, since=2))
+        await joining
+        assert asker.rooms.code == HERE
 
     play(scenario)
 

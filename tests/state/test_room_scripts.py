@@ -256,12 +256,23 @@ def test_who_leaves_late_does_not_end_a_later_stay_or_one_at_another_instance(
 ) -> None:
     async def scenario(s: Scene) -> None:
         await s.room("a", "b")
-        await s.leave("b", joined_at_ms=NOW_MS)
+        await s.leave("b", joined_at_ms=NOW_MS + 1)
         s.store.now_ms += 1000
         back = (await s.enter("b", instance="i2")).room
-        for late in (s.leave("b", joined_at_ms=NOW_MS), s.leave("b", at="i1")):
+        for late in (s.leave("b", joined_at_ms=NOW_MS + 1), s.leave("b", at="i1")):
             assert await late == RoomAnswer(Reply.ALREADY, s.store.now_ms, back)
         assert names(await s.leave("b", joined_at_ms=NOW_MS + 1000, at="i2")) == ["a"]
+
+    play(server, scenario)
+
+
+def test_no_two_stays_begin_at_the_same_time(server: servers.Server) -> None:
+    async def scenario(s: Scene) -> None:
+        await s.room("a", "b")
+        await s.leave("b")
+        room = (await s.enter("b")).room
+        assert room is not None
+        assert [member.joined_at_ms for member in room.members] == [NOW_MS, NOW_MS + 2]
 
     play(server, scenario)
 

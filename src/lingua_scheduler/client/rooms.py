@@ -2,7 +2,9 @@
 
 One question at a time. A question whose connection was lost is asked again on the next one; that a
 session is in the room already is then the answer hoped for, if it is this room. If it is still in
-one that it left, the server has not heard of that: it is told, and asked once more.
+one that it left, the server has not heard of that: it is told, and asked once more. Who enters the
+room again that it left may still be told of its former stay there, which is no answer: a stay is
+known by when it began (`joined_at`).
 """
 
 from __future__ import annotations
@@ -36,13 +38,16 @@ AGAIN_MS = 500
 class Rooms:
     """What a session asks about rooms, and the room it is in."""
 
-    def __init__(self, send: Callable[[FromClient], None]) -> None:
+    def __init__(self, send: Callable[[FromClient], None], own_session: Callable[[], str]) -> None:
         # Sends if there is a connection.
         self._send = send
+        self._own_session = own_session
         # How to enter the room again that the session is in.
         self._entry: RoomJoin | None = None
         # The room it left last: the server may not have heard of it, and there is no answer.
         self._left = ""
+        # Since when it is in its room, and since when it had been in the one it left; 0: not known.
+        self._stay = self._left_stay = 0
         self._turn = asyncio.Lock()
         self._question: RoomCreate | RoomJoin | None = None
         self._answer: asyncio.Future[str] | None = None
@@ -73,17 +78,18 @@ class Rooms:
     def leave(self) -> None:
         """Leave the room, if there is one; there is no answer."""
         if self._entry is not None:
-            self._left = self._entry.room_code
+            self._left, self._left_stay = self._entry.room_code, self._stay
             self._send(RoomLeave(room_code=self._left))
             self._entry = None
+            self._stay = 0
 
     def connected(self, *, is_other_session: bool) -> None:
         """There is a connection: ask again, and let a new session into the old one's room.
 
         Before any audio, which is for whoever is there then.
         """
-        if self._left and not is_other_session and self._left != self.code:
-            self._send(RoomLeave(room_code=self._left))
+        if not is_other_session:
+            self._leave_again()
         if self._question is not None:
             self._is_repeated = not is_other_session
             self._send(self._question)
@@ -99,7 +105,25 @@ class Rooms:
         elif isinstance(message, ErrorMessage):
             self._not_now(message)
         elif isinstance(message, self._expected):
-            self._entered(message.room_code)
+            self._entered(message.room_code, self._stay_in(message))
+        elif isinstance(message, RoomMembers) and message.room_code == self.code:
+            self._stay = self._stay_in(message) or self._stay
+
+    def _stay_in(self, message: RoomCreateAck | RoomMembers) -> int:
+        """Return since when the session is in a room, as its list of members says."""
+        own = self._own_session()
+        members = message.members if isinstance(message, RoomMembers) else ()
+        return next((one.joined_at for one in members if one.session_id == own), 0)
+
+    def _leave_again(self) -> None:
+        """Say once more that the session left, unless it is about to enter the same room again.
+
+        It may be in again already, and the server have died before it said so. If it is still in
+        from before, that is said when it asks to enter.
+        """
+        wanted = self._question.room_code if isinstance(self._question, RoomJoin) else self.code
+        if self._left and self._left != wanted:
+            self._send(RoomLeave(room_code=self._left))
 
     def _not_now(self, error: ErrorMessage) -> None:
         """The store was away, perhaps for our question: ask once more when it may be back."""
@@ -111,9 +135,11 @@ class Rooms:
 
     def _ask_again(self) -> None:
         self._again = None
-        if self._left and self._left != self.code:
-            # First of all: who is still in the former room cannot be in another.
-            self._send(RoomLeave(room_code=self._left))
+        # First of all: who is still in the former room cannot be in another.
+        self._leave_again()
+        self._repeat()
+
+    def _repeat(self) -> None:
         if self._question is not None and self._answer is not None and not self._answer.done():
             self._is_repeated = True
             self._send(self._question)
@@ -136,14 +162,16 @@ class Rooms:
             finally:
                 self._question = self._answer = None
 
-    def _entered(self, code: str) -> None:
+    def _entered(self, code: str, stay: int = 0) -> None:
         question = self._question
         assert question is not None
         if self._answer is None or self._answer.done():
             return
         if isinstance(question, RoomJoin) and question.room_code != code:
             return
-        self._left = ""
+        if code == self._left and self._left_stay and stay == self._left_stay:
+            return  # as it was before it left
+        self._left, self._stay = "", stay
         self._entry = RoomJoin(
             room_code=code,
             display_name=question.display_name,
@@ -159,7 +187,8 @@ class Rooms:
             return
         if error.code == ErrorCode.ALREADY_IN_ROOM and self._entry is None:
             if error.room_code and error.room_code == self._left:
-                self._ask_again()
+                self._send(RoomLeave(room_code=self._left))
+                self._repeat()
                 return
             if self._is_repeated and (room := self._room_of(error)):
                 self._entered(room)

@@ -71,7 +71,7 @@ class Talk:
         self.mailbox = Mailbox(
             options.events_max, options.event_bytes_max, self._pause_line, self._unpause_line
         )
-        self.rooms = Rooms(self._say)
+        self.rooms = Rooms(self._say, lambda: self.id)
         # The connection that messages come from; it may have ended.
         self.line: Line | None = None
         # It is being left for another one: it gets no more audio.

@@ -13,7 +13,8 @@
 local policy, mode, code, tenant = cmsgpack.unpack(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 local member, key = cmsgpack.unpack(ARGV[6]), ROOM .. ARGV[4]
 local session, is_back = member.session, mode == 'restore'
-local known = redis.call('HMGET', key, 'tenant', 'count', 'created_at', 'm:' .. session, 'joins')
+local known = redis.call('HMGET', key, 'tenant', 'count', 'created_at', 'm:' .. session, 'joins',
+  'joined_at')
 if mode == 'create' and known[1] then return room_refuses('taken') end
 if mode == 'join' and known[1] ~= tenant then return room_refuses('no_room') end
 if is_back and known[1]
@@ -27,8 +28,12 @@ if not known[1] then
     'spoke_at', is_back and member.spoke_at or now, 'version', math.max(now, wall))
 end
 local name, place = member.name, (known[5] or 0) + 1
+-- Stays are told apart by when they began: no two of a room begin at the same time.
+local joined_at = math.max(wall, (known[6] or 0) + 1)
+if is_back then joined_at = member.joined_at end
 redis.call('HSET', key, 'joins', place, 'count', (known[2] or 0) + 1,
-  'm:' .. session, table.concat({ place, is_back and member.joined_at or wall, member.home,
+  'joined_at', math.max(joined_at, tonumber(known[6] or 0)),
+  'm:' .. session, table.concat({ place, string.format('%.0f', joined_at), member.home,
     name and '1' or '0' }, ' ') .. '\n' .. (name or ''),
   'l:' .. session, member.lang, 'i:' .. session, member.instance)
 for speaker, is_wanted in pairs(member.voices or {}) do

@@ -1,6 +1,6 @@
 -- A room is one hash `room:<code>`. Its fields: tenant, created_at, spoke_at, version (begins at
 -- the time of its creation, so that a later room under the same code is newer), count (members),
--- joins (members so far), and for each member
+-- joins (members so far), joined_at (when the last of them came), and for each member
 --   m:<session>             '<place in the order> <joined_at> <home cell> <1 = has a name>\n<name>'
 --   l:<session>             the language it wants to hear, '' = none
 --   i:<session>             the instance that has its client
