@@ -36,7 +36,7 @@ def test_words_are_engines_and_each_belongs_to_a_stage() -> None:
     assert [spec.name for spec in plan.of("asr")] == ["whisper", "silero"]
     assert [spec.name for spec in plan.of("nmt")] == ["apertium"]
     assert [spec.name for spec in plan.of("tts")] == ["espeak"]
-    assert plan.group == ""
+    assert plan.groups == ()
 
 
 def test_the_default_has_the_better_voice_only_where_its_library_is() -> None:
@@ -60,7 +60,7 @@ def test_a_file_says_the_same_and_more(tmp_path: Path) -> None:
     assert plan.specs == (Spec("asr", "whisper", options), Spec("mt", "apertium"))
     assert (plan.crew.workers, plan.crew.memory_mb, plan.crew.load_s) == ({"asr": 2}, 3000, 60)
     # What a file says of a stage is not changed by what is said of all.
-    assert plan.with_workers(3).crew.workers == {"asr": 2, "nmt": 3, "tts": 3}
+    assert plan.with_workers(3).crew.workers == {"asr": 2, "nmt": 3, "tts": 3, "natural": 3}
     assert plan.with_memory(0).crew.memory_mb == 0
 
 

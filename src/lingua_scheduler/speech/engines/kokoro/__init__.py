@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
+from onnxruntime.capi import onnxruntime_pybind11_state as broken
 
 from lingua_scheduler.errors import ConfigError
 from lingua_scheduler.languages import base_of
@@ -224,4 +225,7 @@ def _session(path: Path, threads: int) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    try:
+        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except (RuntimeError, broken.Fail, broken.InvalidProtobuf, broken.InvalidGraph) as error:
+        raise ModelMissing(f"{path} is no network that can be loaded: {error}") from error

@@ -1,0 +1,69 @@
+"""Which voice a default node has where nobody says it: decided by two measurements.
+
+How well each voice is understood was measured once, for all (`lingua bench speech --voices`, the
+table is in docs/speech.md): it names the languages for which the natural voice is worth its time.
+How fast that is here is measured at the first start, and kept like the number of slots. It is
+taken if it is installed and quick enough, for those languages alone.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+from lingua_scheduler.speech import calibrate
+from lingua_scheduler.speech.calibrate import Calibration, Round
+from lingua_scheduler.speech.engine import EngineError
+from lingua_scheduler.speech.host import Crew, CrewRules, WorkerLost
+from lingua_scheduler.speech.plugins import Spec
+from lingua_scheduler.speech.presets import BADLY_SAID, NATURAL, NATURAL_VOICE
+
+if TYPE_CHECKING:
+    from lingua_scheduler.models import Store
+    from lingua_scheduler.speech.engine import Sound
+    from lingua_scheduler.speech.presets import Plan
+
+# Of the length of its speech: two who are spoken to at once are then still kept up with.
+MAX_RTF: Final = 0.5
+SPEAK_S: Final = 30.0
+TOO_SLOW: Final = (
+    "the natural voice takes {:.2f} of the length of its speech here, more than {:g}: not used "
+    "(--voice natural does)"
+)
+
+
+async def chosen(plan: Plan, store: Store, *, again: bool = False) -> tuple[Plan, str]:
+    """Return a plan with the voices that fit this machine, and what there is to tell of it."""
+    needed = store.catalogue.expand([NATURAL])
+    if not plan.groups or not all(store.has(model.name) for model in needed):
+        return plan, ""
+    spec = Spec.parse(f"{NATURAL_VOICE}:languages={'+'.join(BADLY_SAID)}")
+    key = calibrate.key_of([str(spec)], 0, MAX_RTF)
+    found = None if again else calibrate.kept(store.root, key)
+    if found is None:
+        try:
+            found = await _measured(spec)
+        except (EngineError, WorkerLost) as error:
+            return plan, f"the natural voice does not work here: {error}"
+        calibrate.keep(store.root, key, found)
+    rtf = found.rounds[0].slowest_rtf
+    if rtf > MAX_RTF:
+        return plan, TOO_SLOW.format(rtf, MAX_RTF)
+    return plan.with_voice(spec), ""
+
+
+async def _measured(spec: Spec) -> Calibration:
+    """Say a sentence twice; the second time counts, when all is loaded."""
+    language = BADLY_SAID[0]
+    sentence = calibrate.SENTENCES[language]
+    crew = Crew([spec], CrewRules())
+    await crew.start()
+    try:
+        await crew.call(0, sentence, language, timeout_s=SPEAK_S)
+        began = perf_counter()
+        sound: Sound = await crew.call(0, sentence, language, timeout_s=SPEAK_S)
+        took_s = perf_counter() - began
+    finally:
+        await crew.close()
+    audio_s = sound.duration_ms / 1000
+    return Calibration(1, (Round(1, round(took_s / audio_s, 4)),), audio_s)
