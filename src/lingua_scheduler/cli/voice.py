@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lingua_scheduler.speech.presets import BADLY_SAID, VOICES
+from lingua_scheduler.speech.presets import VOICES
 
 if TYPE_CHECKING:
     import argparse
@@ -18,7 +18,7 @@ def add_voice(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None
         "--voice", choices=VOICES,
         help="of the default engines: natural is Kokoro in the languages it has (lingua models "
         "install natural), fast is Pico and espeak-ng (default: fast; but Kokoro, if it is "
-        f"installed and quick enough here, for what those say badly: {', '.join(BADLY_SAID)})",
+        "installed and quick enough here, for what those say much worse, as Portuguese)",
     )  # fmt: skip
 
 

@@ -54,9 +54,6 @@ VOICES: Final[tuple[Voice, ...]] = ("natural", "fast")
 # The voice that goes before those of the default node, and the group of models it needs.
 NATURAL_VOICE: Final = "tts=kokoro"
 NATURAL: Final = "natural"
-# Languages that the voices of the default node say so badly that a listener loses the thread, and
-# the natural one does not: measured, see `voices.py`.
-BADLY_SAID: Final = ("pt",)
 # Engines of the default node, and the library one of them is left out without.
 DEFAULT_ENGINES: Final = (
     ("asr=whisper:model=base", ""),
