@@ -44,8 +44,9 @@ IPA: Final = 0x02
 TIED: Final = 0x80
 RATE, VOLUME, PITCH = 1, 2, 3
 GO_ON, STOP = 0, 1
-# The library's order of preference is the other way round for English: `en` is British there.
-ENGLISH: Final = "en-us"
+# The library prefers others: its `en` is British, its `pt` European, of which a recogniser gets nine
+# words in ten wrong, of the Brazilian one three in four.
+PREFERRED: Final = {"en": "en-us", "pt": "pt-br"}
 
 
 class VoiceEntry(ctypes.Structure):
@@ -212,7 +213,8 @@ class Library:
             for rank, code in tags:
                 best[code] = min(best.get(code, (256, "")), (rank, entry.identifier.decode()))
         voices = {code: name for code, (_, name) in best.items()}
-        return {**voices, "en": voices[ENGLISH]} if ENGLISH in voices else voices
+        preferred = {code: voices[ours] for code, ours in PREFERRED.items() if ours in voices}
+        return voices | preferred
 
     def _entries(self) -> Iterator[VoiceEntry]:
         entries = self._so.espeak_ListVoices(None)
