@@ -44,8 +44,7 @@ IPA: Final = 0x02
 TIED: Final = 0x80
 RATE, VOLUME, PITCH = 1, 2, 3
 GO_ON, STOP = 0, 1
-# The library prefers others: its `en` is British, its `pt` European, of which a recogniser gets nine
-# words in ten wrong, of the Brazilian one three in four.
+# The library prefers others: its `en` is British, its `pt` European, which is understood worse.
 PREFERRED: Final = {"en": "en-us", "pt": "pt-br"}
 
 
