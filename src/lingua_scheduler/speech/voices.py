@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 UNDERSTOOD: Final[dict[str, dict[str, float]]] = {
     "kokoro": {"en": 0.8, "es": 4.4, "fr": 4.3, "it": 13.0, "pt": 4.3},
     "pico": {"en": 0.8, "es": 3.9, "fr": 10.6, "it": 11.1},
-    "espeak": {"en": 5.7, "es": 38.9, "fr": 81.3, "it": 61.1, "pt": 90.4},
+    "espeak": {"en": 5.7, "es": 38.9, "fr": 81.3, "it": 61.1, "pt": 74.3},
 }
 NATURAL_WRONG: Final = UNDERSTOOD["kokoro"]
 # So many more, and a listener has lost the thread; with 24 sentences less is no clear difference.
