@@ -454,7 +454,7 @@ PRIVATE = """
 import sys
 from lingua_scheduler.cli import main, translate
 from lingua_scheduler.local import private_service
-def simulated(engines, **more):
+def simulated(engines, node_words, **more):
     return private_service(node_words=("--simulate", "--pairs", "en:es"), **more)
 async def nothing(_):
     pass
