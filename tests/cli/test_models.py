@@ -71,7 +71,7 @@ def test_the_real_catalogue_is_listed_from_an_empty_directory(
     out = capsys.readouterr().out
     assert "whisper-base" in out
     assert "GPL-2.0-or-later" in out
-    assert f"0 of 15 installed, 0.0 MB in {tmp_path / 'none'}" in out
+    assert f"0 of 16 installed, 0.0 MB in {tmp_path / 'none'}" in out
     assert not (tmp_path / "none").exists()
 
 

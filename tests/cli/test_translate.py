@@ -309,6 +309,19 @@ def test_without_models_a_private_service_says_how_to_get_them(
     assert "lingua models install default" in done.stderr
 
 
+def test_a_natural_voice_that_is_not_installed_says_how_to_get_it(
+    url: str, talk: Path, tmp_path: Path
+) -> None:
+    port = url.rpartition(":")[2]
+    environ = {**os.environ, "LINGUA_SERVER__PORT": port, "LINGUA_MODELS": str(tmp_path)}
+    # The scheduler that runs has voices of its own: it is not asked.
+    done = translate(talk, "--from", "en", "--to", "es", "--voice", "natural", env=environ)
+    assert done.returncode == 1
+    assert "using the scheduler" not in done.stdout
+    assert "kokoro" in done.stderr
+    assert "lingua models install default natural" in done.stderr
+
+
 def test_a_recording_that_cannot_be_read_is_told_before_anything_is_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -328,6 +341,8 @@ def test_a_recording_that_cannot_be_read_is_told_before_anything_is_started(
         (["--two-way", "en", "en"], "needs two languages"),
         (["--two-way", "en", "es", "--to", "fr"], "goes without --from and --to"),
         (["--from", "en", "--to", "es", "--private", "--url", "ws://x"], "goes without --url"),
+        (["--from", "en", "--to", "es", "--voice", "fast", "--url", "ws://x"], "a private node"),
+        (["--from", "en", "--to", "es", "--voice", "fast", "--engines", "asr=whisper"], "default"),
         (["--from", "en", "--to", "es", "--srt", "a", "--vtt", "./a"], "a is for --srt already"),
         (["--from", "en", "--to", "es", "--out-audio", "talk.wav"], "is what is translated"),
         (["--from", "en", "--to", "es", "--srt", "-", "--json", "-"], "takes one file"),
@@ -439,7 +454,7 @@ PRIVATE = """
 import sys
 from lingua_scheduler.cli import main, translate
 from lingua_scheduler.local import private_service
-def simulated(engines, **more):
+def simulated(engines, node_words, **more):
     return private_service(node_words=("--simulate", "--pairs", "en:es"), **more)
 async def nothing(_):
     pass

@@ -96,6 +96,7 @@ def test_lines_stream(tmp_path: Path, models: dict[str, str]) -> None:
         (["x", "--from", "en", "--to", "spanish"], "did you mean es?"),
         (["x", "talk.wav", "--from", "en", "--to", "es"], "goes without FILE"),
         (["x", "--from", "en", "--to", "es", "--play"], "goes without --play"),
+        (["x", "--from", "en", "--to", "es", "--voice", "fast"], "goes without --voice"),
         (["x", *EN_PT, "--engines", "asr=whisper"], "a translator is needed"),
         (["x", *EN_PT, "--engines", "mt=nobody"], "no engine 'nobody'"),
     ],

@@ -93,6 +93,12 @@ def test_engines_for_any_language_declare_what_the_others_bound() -> None:
     assert translated_any.serves("zh", "fr")
 
 
+def test_all_who_speak_a_language_are_known_the_preferred_one_first() -> None:
+    names = [engine.about.engine for engine, _ in WHOLE.voices("es-mx")]
+    assert names == ["pico", "espeak"]
+    assert WHOLE.voices("xx") == ()
+
+
 def test_services_and_models_name_engines_and_versions() -> None:
     services = {one.service_id: one for one in WHOLE.services()}
     assert set(services) == {"whisper-base", "apertium", "pico", "espeak"}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import aiohttp
 import pytest
 
 from lingua_scheduler.node import JobFailed
-from lingua_scheduler.speech import calibrate
+from lingua_scheduler.speech import calibrate, plugins
 from lingua_scheduler.speech.assembly import memory_mb
 from lingua_scheduler.speech.engine import ModelMissing, Sound
 from lingua_scheduler.speech.metrics_page import metrics_page
+from speech.engines.tiny_models import kokoro
 from speech.stages import Desk, assembled, done, run, spoken
 
 pytestmark = pytest.mark.stress
@@ -84,6 +86,42 @@ def test_a_recogniser_that_translates_by_itself_is_ready_and_not_ready_as_both()
             await made.crews["asr"].close()
             made._tell_ready("asr")
             assert [one.ready for one in node.registration.capability_by_type] == [False, False]
+
+    run(scenario())
+
+
+def test_voices_of_two_crews_are_preferred_in_the_order_of_the_plan(tmp_path: Path) -> None:
+    kokoro(tmp_path / "kokoro", ("ef_dora",))
+    slow = f"tts=kokoro:dir={tmp_path / 'kokoro'},languages=es"
+
+    async def scenario() -> None:
+        for order in (("tts=mouth", slow), (slow, "tts=mouth")):
+            async with assembled("asr=ear", "mt=pen", *order) as made:
+                names = [one.about.engine for one in made.abilities.engines("tts")]
+                assert names == [plugins.Spec.parse(word).name for word in order]
+                # The quick one alone decides whether anybody speaks.
+                node = made.node(URL)
+                await made.crews["natural"].close()
+                made._tell_ready("natural")
+                ready = {one.type: one.ready for one in node.registration.capability_by_type}
+                assert ready["tts"]
+                assert await made.sample() is not None
+
+    run(scenario())
+
+
+def test_a_slow_voice_alone_is_what_speaks(tmp_path: Path) -> None:
+    kokoro(tmp_path / "kokoro", ("ef_dora",))
+
+    async def scenario() -> None:
+        voice = f"tts=kokoro:dir={tmp_path / 'kokoro'},languages=es,chars_max=5"
+        async with assembled("asr=ear", "mt=pen", voice) as made:
+            assert (await done(made, Desk().job("good morning"))).tts_audio
+            node = made.node(URL)
+            await made.crews["natural"].close()
+            made._tell_ready("natural")
+            ready = {one.type: one.ready for one in node.registration.capability_by_type}
+            assert not ready["tts"]
 
     run(scenario())
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -10,12 +12,13 @@ import pytest
 
 from lingua_scheduler.messages.codes import RETRYABLE_NODE_ERRORS
 from lingua_scheduler.messages.shared import PipelineConfig
-from lingua_scheduler.node import JobFailed
+from lingua_scheduler.node import JobFailed, Result
 from lingua_scheduler.speech.abilities import Engine
 from lingua_scheduler.speech.host import Crew, CrewRules, wire
 from lingua_scheduler.speech.meters import Meters
 from lingua_scheduler.speech.plugins import Spec
 from lingua_scheduler.speech.stages import Stage
+from speech.engines.tiny_models import kokoro
 from speech.stages import Desk, as_flac, assembled, done, hints, is_met, run, spoken, until
 
 pytestmark = pytest.mark.stress
@@ -423,5 +426,64 @@ def test_more_calls_than_may_wait_are_refused_as_too_many() -> None:
             assert await calls[1] == "en in es: waits"
         finally:
             await crew.close()
+
+    run(scenario())
+
+
+# A voice that takes its time
+
+
+def is_by_mouth(result: Result) -> bool:
+    """Tell whether the quick voice spoke: its tones are as long as the text."""
+    return len(result.tts_audio) == len(result.text_translated) * 20 * 32
+
+
+LONG = "good morning to everybody who has come here today from far away"
+
+
+def with_slow_voice(folder: Path) -> tuple[str, ...]:
+    kokoro(folder / "kokoro", ("ef_dora",))
+    slow = f"tts=kokoro:dir={folder / 'kokoro'},languages=es,chars_max=60"
+    return "asr=ear", "mt=pen", slow, "tts=mouth"
+
+
+def test_a_slow_voice_speaks_but_what_is_long_is_left_to_a_quick_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with assembled(*with_slow_voice(tmp_path)) as node:
+            assert set(node.crews) == {"asr", "nmt", "tts", "natural"}
+            assert not is_by_mouth(await done(node, Desk().job("good morning")))
+            assert is_by_mouth(await done(node, Desk().job(LONG)))
+            # It has no English.
+            back = Desk().job("<es>hola", src_lang="es", tgt_lang="en")
+            assert is_by_mouth(await done(node, back))
+
+    run(scenario())
+
+
+def test_who_would_wait_for_a_slow_voice_hears_a_quick_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with assembled(*with_slow_voice(tmp_path)) as node:
+            slow = node.crews["natural"]
+            (pid,) = slow.pids
+            os.kill(pid, signal.SIGSTOP)
+            jobs = [Desk().job("good morning", session_id=f"s{number}") for number in range(3)]
+            held = [asyncio.create_task(done(node, one)) for one in jobs[:2]]
+            await until(lambda: slow.waiting, "one waits behind the other")
+            assert is_by_mouth(await done(node, jobs[2]))
+            os.kill(pid, signal.SIGCONT)
+            assert [is_by_mouth(result) for result in await asyncio.gather(*held)] == [False, False]
+
+    run(scenario())
+
+
+def test_while_a_slow_voice_is_away_a_quick_one_speaks(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with assembled(*with_slow_voice(tmp_path)) as node:
+            slow = node.crews["natural"]
+            os.kill(slow.pids[0], signal.SIGKILL)
+            await until(lambda: not slow.is_ready, "it is missed")
+            assert is_by_mouth(await done(node, Desk().job("good morning")))
+            await until(lambda: slow.is_ready, "it is back")
+            assert not is_by_mouth(await done(node, Desk().job("good morning")))
 
     run(scenario())

@@ -10,7 +10,7 @@ import pytest
 from lingua_scheduler.errors import ConfigError
 from lingua_scheduler.models import Store
 from lingua_scheduler.speech.plugins import Spec
-from lingua_scheduler.speech.presets import missing_models, plan_of
+from lingua_scheduler.speech.presets import Voice, missing_models, plan_of
 
 pytestmark = pytest.mark.unit
 
@@ -36,7 +36,7 @@ def test_words_are_engines_and_each_belongs_to_a_stage() -> None:
     assert [spec.name for spec in plan.of("asr")] == ["whisper", "silero"]
     assert [spec.name for spec in plan.of("nmt")] == ["apertium"]
     assert [spec.name for spec in plan.of("tts")] == ["espeak"]
-    assert plan.group == ""
+    assert plan.groups == ()
 
 
 def test_the_default_has_the_better_voice_only_where_its_library_is() -> None:
@@ -44,6 +44,26 @@ def test_the_default_has_the_better_voice_only_where_its_library_is() -> None:
     voices = [spec.name for spec in plan.of("tts")]
     assert voices == (["pico", "espeak"] if find_spec("ttspico") else ["espeak"])
     assert plan.specs[0] == Spec("asr", "whisper", {"model": "base"})
+
+
+@pytest.mark.parametrize(("voice", "first"), [(None, ""), ("fast", ""), ("natural", "kokoro")])
+def test_a_voice_is_chosen_by_a_word(voice: Voice | None, first: str) -> None:
+    plan = plan_of(["default"], voice)
+    usual = [spec.name for spec in plan_of(["default"]).of("tts")]
+    assert [spec.name for spec in plan.of("tts")] == usual
+    assert [spec.name for spec in plan.of("natural")] == ([first] if first else [])
+    assert plan.groups == (("default", "natural") if first else ("default",))
+
+
+def test_the_natural_voice_has_to_be_installed(tmp_path: Path) -> None:
+    assert "kokoro" in missing_models(plan_of(["default"], "natural"), Store(tmp_path))
+    assert "kokoro" not in missing_models(plan_of(["default"]), Store(tmp_path))
+
+
+def test_a_voice_is_named_by_a_word_only_where_the_engines_are_not() -> None:
+    with pytest.raises(ConfigError, match="tts=kokoro") as refused:
+        plan_of(["asr=whisper", "tts=espeak"], "natural")
+    assert refused.value.path == "--voice"
 
 
 def test_models_of_the_default_that_are_not_installed_are_named(tmp_path: Path) -> None:
@@ -60,7 +80,7 @@ def test_a_file_says_the_same_and_more(tmp_path: Path) -> None:
     assert plan.specs == (Spec("asr", "whisper", options), Spec("mt", "apertium"))
     assert (plan.crew.workers, plan.crew.memory_mb, plan.crew.load_s) == ({"asr": 2}, 3000, 60)
     # What a file says of a stage is not changed by what is said of all.
-    assert plan.with_workers(3).crew.workers == {"asr": 2, "nmt": 3, "tts": 3}
+    assert plan.with_workers(3).crew.workers == {"asr": 2, "nmt": 3, "tts": 3, "natural": 3}
     assert plan.with_memory(0).crew.memory_mb == 0
 
 

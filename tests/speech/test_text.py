@@ -81,6 +81,7 @@ def test_fillers_stutters_and_loops_go_and_what_is_meant_stays(
         ("El Sr. Pérez, p. ej., y Ud.", "es", "El señor Pérez, por ejemplo, y usted"),
         ("Dr. No", "en", "Doctor No"),
         ("M. Dupont et Mme Durand", "fr", "Monsieur Dupont et Madame Durand"),
+        ("A Sra. Silva e o Dr. Reis", "pt-br", "A senhora Silva e o doutor Reis"),
     ],
 )
 def test_abbreviations_are_whole_words_for_a_translator(
@@ -98,6 +99,18 @@ def test_abbreviations_are_whole_words_for_a_translator(
         ("Son las 9:00 & 21 €", "es", "Son las nueve y veintiuno euros"),
         ("Il a 80 ans à 14:05", "fr", "Il a quatre-vingts ans à quatorze heures cinq"),
         ("12.345,6", "de", "zwölftausenddreihundertfünfundvierzig Komma sechs"),
+        (
+            "Às 22:30 custa R$ 3,50.",
+            "pt",
+            "Às vinte e duas horas e trinta custa três vírgula cinco zero reais.",
+        ),
+        ("11:00, 1:15 e 12:02", "pt", "onze horas, uma hora e quinze e doze horas e dois"),
+        (
+            "12% de 1.234 no nº 7",
+            "pt-br",
+            "doze por cento de mil duzentos e trinta e quatro no número sete",
+        ),
+        ("alle 10:00", "it", "alle dieci"),
         ("call 0034 now", "en", "call zero zero three four now"),
         ("4 > 3", "ja", "4 > 3"),
     ],
@@ -118,13 +131,21 @@ def test_a_voice_gets_words_for_figures_signs_and_markup(
         (71, "fr", "soixante et onze"),
         (1921, "it", "millenovecentoventuno"),
         (321, "de", "dreihunderteinundzwanzig"),
+        (100, "pt", "cem"),
+        (2_021, "pt", "dois mil e vinte e um"),
+        (121_345, "pt", "cento e vinte e um mil trezentos e quarenta e cinco"),
+        (1_200_000, "pt", "um milhão e duzentos mil"),
     ],
 )
 def test_numbers_are_said_as_the_language_says_them(number: int, language: str, words: str) -> None:
     assert cardinal(number, language) == words
 
 
-@given(st.integers(0, MOST), st.integers(0, MOST), st.sampled_from(["en", "es", "fr", "it", "de"]))
+@given(
+    st.integers(0, MOST),
+    st.integers(0, MOST),
+    st.sampled_from(["en", "es", "fr", "it", "de", "pt"]),
+)
 def test_different_numbers_have_different_words(first: int, second: int, language: str) -> None:
     same = cardinal(first, language) == cardinal(second, language)
     assert same is (first == second)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from lingua_scheduler.bench.speech.chaos_report import ChaosReport
     from lingua_scheduler.bench.speech.report import SpeechReport
+    from lingua_scheduler.bench.speech.voices import VoiceReport
 
 HEARD = (
     "talk", "utterances", "speech", "WER", "first audio p50", "p95", "asr p50", "mt", "tts",
@@ -34,6 +35,7 @@ CHAOS = (
     "round", "utterances", "outcomes", "delivered", "silent", "failed", "lost", "twice", "order",
     "same text", "WER",
 )  # fmt: skip
+VOICES = ("voice", "language", "sentences", "WER", "RTF", "first audio p50", "speech")
 
 
 def add_speech(benches: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -53,6 +55,10 @@ def add_speech(benches: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="kill engines, nodes and schedulers while people speak; the default engines "
         "(with --quick: in under 90 s)",
     )  # fmt: skip
+    speech.add_argument(
+        "--voices", nargs="*", metavar="tts=NAME",
+        help="only how well voices are understood (default: kokoro, pico and espeak)",
+    )  # fmt: skip
     speech.set_defaults(run=run_speech)
 
 
@@ -67,6 +73,8 @@ def run_speech(args: argparse.Namespace) -> int:
         default_store().install(GROUP, progress)
     if args.chaos:
         return run_chaos(args)
+    if args.voices is not None:
+        return run_voices(args)
     plan = Plan(tuple(args.engines), is_quick=args.quick, long_s=args.long)
     report = uvloop.run(measure_speech(plan, _tell))
     if args.json:
@@ -86,6 +94,22 @@ def run_chaos(args: argparse.Namespace) -> int:
     else:
         print(chaos_page(report))
     return 1 if report.problems else 0
+
+
+def run_voices(args: argparse.Namespace) -> int:
+    """Let voices speak and print how they were understood; exit code 1 if one is not here."""
+    from lingua_scheduler.bench.speech.voices import VOICES as ALL  # noqa: PLC0415
+    from lingua_scheduler.bench.speech.voices import measure_voices  # noqa: PLC0415
+
+    voices = args.voices or ALL
+    report = uvloop.run(measure_voices(voices, _tell, is_quick=args.quick))
+    for spec, why in report.left_out.items():
+        print(f"lingua: left out: {spec}: {why}", file=sys.stderr)
+    if args.json:
+        print("\n".join(msgspec.json.encode(row).decode() for row in report.objects()))
+    else:
+        print(voices_page(report))
+    return 1 if report.left_out else 0
 
 
 def _tell(what: str) -> None:
@@ -128,6 +152,18 @@ def chaos_page(report: ChaosReport) -> str:
     parts = [render_table(CHAOS, rows), render_table(("fault", "where", "healed after"), faults)]
     changed = [f"another text: {text}" for text in hit.changed]
     return "\n\n".join([*parts, "\n".join([after, *changed, *report.problems])])
+
+
+def voices_page(report: VoiceReport) -> str:
+    """Return what a person reads of voices."""
+    rows = [
+        (
+            one.voice, one.language, one.sentences, f"{100 * one.wer:.1f} %", f"{one.rtf:.3f}",
+            f"{one.first_audio_p50_ms:.0f} ms", f"{one.speech_s:.0f} s",
+        )
+        for one in report.rows
+    ]  # fmt: skip
+    return render_table(VOICES, rows)
 
 
 def _heard(report: SpeechReport) -> Sequence[Sequence[str | int]]:

@@ -20,6 +20,7 @@ from lingua_scheduler.cli.called import own_name
 from lingua_scheduler.cli.models import installed_line, progress_on
 from lingua_scheduler.cli.streams import output_errors, stoppable
 from lingua_scheduler.cli.table import render_table
+from lingua_scheduler.cli.voice import add_voice, voice_words
 from lingua_scheduler.demo.live import tell_live_story
 from lingua_scheduler.demo.placement import tell_story
 from lingua_scheduler.demo.speech import GROUP, tell_room_story, tell_speech_story
@@ -49,6 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--out", type=Path, default=Path("lingua-demo"), metavar="DIR",
         help="where the translated speech is written (default: lingua-demo)",
     )  # fmt: skip
+    add_voice(parser)
     demos = parser.add_subparsers(title="demos", metavar="NAME")
     live = demos.add_parser("live", help="a room of three, two simulated nodes, one of them killed")
     live.set_defaults(run=run_live)
@@ -63,7 +65,7 @@ def run_speech(args: argparse.Namespace) -> int:
         if not args.room:
             # Who cannot write there is told before anything is started.
             args.out.mkdir(parents=True, exist_ok=True)
-        install_models(terminal)
+        install_models(terminal, args.voice)
         problems = asyncio.run(tell(Showing(terminal), args))
         if not problems:
             invite(terminal)
@@ -75,17 +77,19 @@ async def tell(showing: Showing, args: argparse.Namespace) -> list[str]:
     with stoppable():
         try:
             if args.room:
-                return await tell_room_story(showing)
-            return await tell_speech_story(showing, args.out)
+                return await tell_room_story(showing, voice_words(args.voice))
+            return await tell_speech_story(showing, args.out, voice_words(args.voice))
         finally:
             showing.captions.finish(None)
 
 
-def install_models(terminal: Terminal) -> None:
+def install_models(terminal: Terminal, voice: presets.Voice | None = None) -> None:
     """Fetch what is missing, and say what that is."""
-    presets.check_libraries(presets.default_plan())
+    plan = presets.default_plan(voice)
+    presets.check_libraries(plan)
     store = default_store()
-    missing = [model for model in store.catalogue.expand([GROUP]) if not store.has(model.name)]
+    needed = store.catalogue.expand([GROUP, *plan.groups])
+    missing = [model for model in needed if not store.has(model.name)]
     if not missing:
         return
     terminal.title(f"Models and a recording, once, into {store.root}")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from lingua_scheduler.cli.models import progress_on
 from lingua_scheduler.cli.table import render_table
 from lingua_scheduler.cli.trust import tls_of
+from lingua_scheduler.cli.voice import add_voice
 from lingua_scheduler.errors import ConfigError
 from lingua_scheduler.logs import configure_logs
 from lingua_scheduler.messages.codes import ErrorCode
@@ -27,7 +28,7 @@ from lingua_scheduler.models import default_store
 from lingua_scheduler.node import JobFailed, NodeRefused
 from lingua_scheduler.node.machine import default_node_id
 from lingua_scheduler.node.sdk import DEFAULT_URL, DRAIN_REASON, fastest_loop
-from lingua_scheduler.speech import calibrate, presets
+from lingua_scheduler.speech import calibrate, presets, voices
 from lingua_scheduler.speech.assembly import Assembly, memory_mb
 from lingua_scheduler.speech.engine import EngineError, ModelMissing, Sound
 from lingua_scheduler.speech.host import WorkerLost
@@ -62,6 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="measure with this WAV file (16-bit mono), not the node's own voice")  # fmt: skip
     add("--metrics", type=_address, metavar="[HOST:]PORT",
         help=f"show metrics for Prometheus there (default host: {LOOPBACK})")  # fmt: skip
+    add_voice(group)
     add("--install", action="store_true", help="first install the models of a preset")
 
 
@@ -76,7 +78,7 @@ def token_of(args: argparse.Namespace) -> TokenSource:
 
 def run_engines(args: argparse.Namespace) -> int:
     """Serve until told to stop."""
-    plan = presets.plan_of(args.engines)
+    plan = presets.plan_of(args.engines, args.voice)
     if args.workers:
         plan = plan.with_workers(args.workers)
     if args.memory_mb is not None:
@@ -126,6 +128,12 @@ class Served:
             return 2 if isinstance(error, ModelMissing) else 1
 
     async def _serve(self) -> int:
+        if self._args.voice is None:
+            self._plan, why = await voices.chosen(
+                self._plan, default_store(), again=self._args.recalibrate
+            )
+            if why:
+                _say(why)
         _say(f"loading {' '.join(str(spec) for spec in self._plan.specs)}")
         async with AsyncExitStack() as stack:
             assembly = await stack.enter_async_context(Assembly(self._plan))
@@ -236,8 +244,8 @@ def _models_are_there(plan: presets.Plan, *, install: bool) -> bool:
         missing = presets.missing_models(plan, store)
     if missing:
         print(
-            f"lingua: not installed: {', '.join(missing)}; run: lingua models install {plan.group}"
-            " (or add --install)",
+            f"lingua: not installed: {', '.join(missing)}; run: lingua models install "
+            f"{' '.join(plan.groups)} (or add --install)",
             file=sys.stderr,
         )
     return not missing

@@ -25,6 +25,7 @@ from lingua_scheduler.cli.streams import output_errors, stoppable
 from lingua_scheduler.cli.translate_files import Files, is_on_stdout
 from lingua_scheduler.cli.translate_text import run_text
 from lingua_scheduler.cli.trust import add_ca, tls_of
+from lingua_scheduler.cli.voice import add_voice, voice_words
 from lingua_scheduler.client import Options, SessionRefused
 from lingua_scheduler.config import Segmentation
 from lingua_scheduler.errors import ConfigError, LinguaError
@@ -111,6 +112,7 @@ def _add_service(parser: argparse.ArgumentParser) -> None:
     add("--private", action="store_true", help="start a private one in any case")
     add("--engines", nargs="+", metavar="ROLE=NAME", default=[DEFAULT_ENGINES],
         help="engines of the private node (default: default)")  # fmt: skip
+    add_voice(group)
     add("--install", action="store_true", help="install the models of the private node if needed")
 
 
@@ -156,6 +158,8 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError("--show-route", "goes with --text")
     if args.private and args.urls:
         raise ConfigError("--private", "goes without --url")
+    if args.voice and args.urls:
+        raise ConfigError("--voice", "is for a private node: goes without --url")
     if args.two_way:
         if args.spoken or args.targets:
             raise ConfigError("--two-way", "goes without --from and --to")
@@ -273,14 +277,16 @@ class Translation:
             await _reach(urls, self._tls)
             yield urls
             return
-        if not args.private and (found := await self._running_scheduler()):
+        # Who wants a voice wants it of a node of his own.
+        if not (args.private or args.voice) and (found := await self._running_scheduler()):
             yield (found,)
             return
         await self._check_models()
         self._tell("starting a private scheduler and a node …")
         async with private_service(
-            args.engines, pairs=self._pairs(), say=self._screen.waiting
-        ) as service:
+            args.engines, pairs=self._pairs(), node_words=voice_words(args.voice),
+            say=self._screen.waiting,
+        ) as service:  # fmt: skip
             self._options = Options(open_s=OPEN_S, resume_s=RESUME_S, reopen=False)
             watching = asyncio.create_task(self._watch(service))
             try:
@@ -334,16 +340,16 @@ class Translation:
             plan_of,
         )
 
-        plan = plan_of(self._args.engines)
+        plan = plan_of(self._args.engines, self._args.voice)
         check_libraries(plan)
         missing = missing_models(plan, default_store())
         if not missing:
             return
-        command = f"lingua models install {plan.group}"
+        command = f"lingua models install {' '.join(plan.groups)}"
         if not self._args.install:
             raise ModelsMissing(missing, command)
         self._tell(f"{command} …")
-        words = [sys.executable, "-m", "lingua_scheduler", "models", "install", plan.group]
+        words = [sys.executable, "-m", "lingua_scheduler", "models", "install", *plan.groups]
         done = await asyncio.to_thread(_run_shown, words)
         if done:
             raise LinguaError(f"`{command}` failed")

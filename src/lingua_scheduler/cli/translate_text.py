@@ -34,7 +34,7 @@ LOAD_S: Final = 120.0
 # With text these mean nothing: they are about sound, or about a scheduler.
 ALONE: Final = (
     "source", "two_way", "fast", "silence_ms", "urls", "token", "private", "srt", "vtt", "json",
-    "out_audio", "play",
+    "out_audio", "play", "voice",
 )  # fmt: skip
 
 

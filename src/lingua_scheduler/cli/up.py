@@ -19,6 +19,7 @@ from lingua_scheduler.cli.models import installed_line, progress_on
 from lingua_scheduler.cli.nodes import listed
 from lingua_scheduler.cli.serve import settings_for
 from lingua_scheduler.cli.streams import output_errors, stoppable
+from lingua_scheduler.cli.voice import add_voice, voice_words
 from lingua_scheduler.config.consistency import is_loopback
 from lingua_scheduler.edge.address import AddressUnusable, instance_at
 from lingua_scheduler.edge.answers import NodeAnswer, NodePage
@@ -53,6 +54,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="what the node is made of, as for `lingua node` (default: default)",
     )  # fmt: skip
     kind.add_argument("--simulate", action="store_true", help="a node that only pretends")
+    add_voice(parser)
 
 
 def run_up(args: argparse.Namespace) -> int:
@@ -61,7 +63,7 @@ def run_up(args: argparse.Namespace) -> int:
     check_for_this_machine(settings)
     check_unused(settings)
     if not args.simulate:
-        prepare_engines(args.engines)
+        prepare_engines(args.engines, args.voice)
     with output_errors():
         return asyncio.run(stay_up(args, settings))
 
@@ -95,9 +97,9 @@ def check_unused(settings: Settings) -> None:
     raise AddressUnusable(host, port, another)
 
 
-def prepare_engines(words: Sequence[str]) -> None:
+def prepare_engines(words: Sequence[str], voice: presets.Voice | None = None) -> None:
     """See that the node will find its libraries and models; fetches the models."""
-    plan = presets.plan_of(words)
+    plan = presets.plan_of(words, voice)
     presets.check_libraries(plan)
     store = default_store()
     missing = presets.missing_models(plan, store)
@@ -137,7 +139,8 @@ def serve_words(args: argparse.Namespace, settings: Settings) -> list[str]:
 
 def node_words(args: argparse.Namespace) -> list[str]:
     """Return what the node is started with."""
-    kind = ["--simulate"] if args.simulate else ["--engines", *args.engines]
+    engines = ["--engines", *args.engines, *voice_words(args.voice)]
+    kind = ["--simulate"] if args.simulate else engines
     return [*kind, "--node-id", default_node_id()]
 
 

@@ -24,6 +24,7 @@ from lingua_scheduler.models import default_store
 from lingua_scheduler.recording import Recording, read
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from lingua_scheduler.client import Session
@@ -76,13 +77,15 @@ def recording_of(names: int = 5) -> Recording:
     return Recording(b"".join(part.pcm + pause for part in parts), rate)
 
 
-async def tell_speech_story(showing: Showing, folder: Path) -> list[str]:
+async def tell_speech_story(
+    showing: Showing, folder: Path, node_words: Sequence[str] = ()
+) -> list[str]:
     """Translate a recording live, write what came of it; returns what did not hold."""
     screen = showing.screen
     report = Report()
     recording = recording_of()
     async with AsyncExitStack() as stack:
-        service = await stack.enter_async_context(_service(screen, ((SPOKEN, TARGET),)))
+        service = await stack.enter_async_context(_service(screen, ((SPOKEN, TARGET),), node_words))
         screen.title("A recording in English, put into Spanish while it is read")
         screen.say("Sense and Sensibility, read for LibriVox; as a microphone would hear it")
         listeners = [showing.captions, *await _players(stack, screen)]
@@ -145,20 +148,22 @@ async def _players(stack: AsyncExitStack, screen: Screen) -> list[Listener]:
 
 
 def _service(
-    screen: Screen, pairs: tuple[tuple[str, str], ...]
+    screen: Screen, pairs: tuple[tuple[str, str], ...], node_words: Sequence[str]
 ) -> AbstractAsyncContextManager[PrivateService]:
     screen.title("A scheduler and a node that listens, translates and speaks")
-    return private_service(ENGINES, pairs=pairs, say=lambda line: screen.say(line, "note"))
+    return private_service(
+        ENGINES, pairs=pairs, node_words=node_words, say=lambda line: screen.say(line, "note")
+    )
 
 
 # The room
 
 
-async def tell_room_story(showing: Showing) -> list[str]:
+async def tell_room_story(showing: Showing, node_words: Sequence[str] = ()) -> list[str]:
     """Let one person speak to two who hear it in their languages; returns what did not hold."""
     screen = showing.screen
     pairs = tuple((SPOKEN, language) for _, language in LISTENERS)
-    async with _service(screen, pairs) as service:
+    async with _service(screen, pairs, node_words) as service:
         screen.title("Ana speaks English; Ben hears Spanish, Cleo French")
         room = Room(screen, service)
         return await room.play()

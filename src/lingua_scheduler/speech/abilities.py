@@ -31,6 +31,8 @@ class Engine(NamedTuple):
     number: int
     about: About
     role: Role
+    # Which crew that is, if it is not the one of its role.
+    stage: str = ""
 
     @property
     def service_id(self) -> str:
@@ -101,11 +103,15 @@ class Abilities:
 
     def voice(self, language: str) -> tuple[Engine, str] | None:
         """Return who speaks a language, and the language as that engine names it."""
-        for engine in self.engines("tts"):
-            known = closest(engine.about.languages, language)
-            if known:
-                return engine, known
-        return None
+        return next(iter(self.voices(language)), None)
+
+    def voices(self, language: str) -> tuple[tuple[Engine, str], ...]:
+        """Return all who speak a language, the preferred one first."""
+        return tuple(
+            (engine, known)
+            for engine in self.engines("tts")
+            if (known := closest(engine.about.languages, language))
+        )
 
     def serves(self, source: str, target: str) -> bool:
         """Tell whether speech in one language can be given as text in the other."""

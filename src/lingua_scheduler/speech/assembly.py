@@ -26,6 +26,7 @@ from lingua_scheduler.speech.presets import SERVICES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from lingua_scheduler.messages.shared import ServiceType
     from lingua_scheduler.speech.engine import Role, Sound
     from lingua_scheduler.speech.plugins import Spec
     from lingua_scheduler.speech.presets import Plan, Service
@@ -79,7 +80,7 @@ class Assembly:
     def loaded(self) -> list[Loaded]:
         """Return the engines at work, in the order of the stages and of the plan."""
         return [
-            Loaded(service, spec, Engine(index, crew.abouts[index], spec.role), crew.load_s)
+            Loaded(service, spec, _engine(service, index, spec, crew), crew.load_s)
             for service, crew in self.crews.items()
             for index, spec in enumerate(self.plan.of(service))
             if index in crew.abouts
@@ -117,11 +118,14 @@ class Assembly:
             sound = recording
             if sound is None and voice is not None:
                 within_s = stages.speaking_s(sentence)
-                speaker = stages.Stage("tts", self.crews["tts"], Meters())
+                speaker = stages.Stage("tts", self._speakers(voice[0]), Meters())
                 sound = await speaker.call(voice[0], sentence, voice[1], within_s=within_s)
             if sound is not None:
                 return self._sample(sound, language)
         return None
+
+    def _speakers(self, voice: Engine) -> Crew:
+        return next(crew for name, crew in self.crews.items() if name == (voice.stage or "tts"))
 
     def _sample(self, sound: Sound, source: str) -> calibrate.Sample:
         """Return a sample that goes through as many stages as there are."""
@@ -164,14 +168,20 @@ class Assembly:
 
     def _take_stock(self) -> None:
         """Find out what was loaded; raises if that is no recogniser."""
-        engines: dict[Role, list[Engine]] = {}
+        found: list[tuple[Spec, Engine]] = []
         for service, crew in self.crews.items():
             self._leave_out(service, crew.failures)
-            for index, spec in enumerate(self._specs(service)):
-                if index in crew.abouts:
-                    engines.setdefault(spec.role, []).append(
-                        Engine(index, crew.abouts[index], spec.role)
-                    )
+            found += [
+                (spec, _engine(service, index, spec, crew))
+                for index, spec in enumerate(self._specs(service))
+                if index in crew.abouts
+            ]
+        # Crews of one role may be several, but the plan says who is preferred.
+        order = (*self.plan.specs, FILES)
+        found.sort(key=lambda one: order.index(one[0]))
+        engines: dict[Role, list[Engine]] = {}
+        for spec, engine in found:
+            engines.setdefault(spec.role, []).append(engine)
         if "asr" not in engines:
             raise next(iter(self.crews["asr"].failures.values()))
         self.abilities = Abilities(dict(engines))
@@ -184,7 +194,7 @@ class Assembly:
 
     def _pipeline(self, meters: Meters) -> Pipeline:
         working = {
-            str(service): stages.Stage(service, crew, meters)
+            str(service): stages.Stage(_kind(service), crew, meters)
             for service, crew in self.crews.items()
         }
         return Pipeline(working, self.abilities, meters, self.plan.crew.attempt_s)
@@ -209,12 +219,25 @@ class Assembly:
         for kind in self._kinds(service):
             node.set_ready(kind, crew.is_ready, crew.reason or "loading")
 
-    def _kinds(self, service: Service) -> Iterable[Service]:
-        """Give what a stage's workers serve: a recogniser that translates by itself is two."""
+    def _kinds(self, service: Service) -> Iterable[ServiceType]:
+        """Give what a stage's workers serve: a recogniser that translates by itself is two.
+
+        The natural voice is none where there are others: they speak when its workers are away.
+        """
         can = self.abilities
-        yield service
+        if service != "natural" or "tts" not in self.crews:
+            yield _kind(service)
         if service == "asr" and can.translates and not can.engines("mt"):
             yield "nmt"
+
+
+def _kind(service: Service) -> ServiceType:
+    """Return what the scheduler calls the work of a stage."""
+    return "tts" if service == "natural" else service
+
+
+def _engine(service: Service, index: int, spec: Spec, crew: Crew) -> Engine:
+    return Engine(index, crew.abouts[index], spec.role, service)
 
 
 def _all(plan: Plan, service: Service) -> range:

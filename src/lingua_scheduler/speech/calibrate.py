@@ -44,6 +44,7 @@ SENTENCES: Final = {
     "es": "Buenos días a todos, la reunión empieza a las diez y tenemos mucho de que hablar.",
     "fr": "Bonjour à tous, la réunion commence à dix heures et nous avons beaucoup à dire.",
     "de": "Guten Morgen zusammen, die Sitzung beginnt um zehn und wir haben viel zu besprechen.",
+    "pt": "Bom dia a todos, a reunião começa às dez e temos muito sobre o que falar.",
     "it": "Buongiorno a tutti, la riunione comincia alle dieci e abbiamo molto di cui parlare.",
 }
 

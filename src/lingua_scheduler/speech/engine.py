@@ -92,6 +92,9 @@ class About(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     device: str = "cpu"
     # asr, tts, vad, lid: the languages it knows; none means any.
     languages: tuple[str, ...] = ()
+    # tts: it takes its time, so a longer text, or one that would wait, is better said by another
+    # voice, if there is one; 0: it is quick.
+    chars_max: int = 0
     # mt: the directions it translates. asr: those it can give beside the transcript.
     pairs: tuple[tuple[str, str], ...] = ()
 

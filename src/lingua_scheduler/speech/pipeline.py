@@ -79,7 +79,7 @@ class Pipeline:
     def __init__(
         self, of: Mapping[str, Stage], can: Abilities, meters: Meters, attempt_s: float
     ) -> None:
-        # By service: asr always, nmt and tts if there are engines for them.
+        # By service: asr always, nmt, tts and natural if there are engines for them.
         self._of = of
         self._can = can
         self._meters = meters
@@ -307,16 +307,26 @@ class Pipeline:
     async def _speak(self, words: str, language: str) -> bytes:
         if not words.strip():
             return b""
-        found = self._can.voice(language)
+        aloud = text.for_speech(words, language)
+        found = self._voice(language, len(aloud))
         if found is None:
             raise JobFailed("MODEL_NOT_AVAILABLE", f"there is no voice for {language} here")
         engine, named = found
-        aloud = text.for_speech(words, language)
         within_s = stages.speaking_s(aloud)
-        spoken: Sound = await self._of["tts"].call(engine, aloud, named, within_s=within_s)
+        stage = self._of[engine.stage or "tts"]
+        spoken: Sound = await stage.call(engine, aloud, named, within_s=within_s)
         if spoken.sample_rate == SPEECH_RATE:
             return spoken.pcm
         return await asyncio.to_thread(at_speech_rate, spoken)
+
+    def _voice(self, language: str, chars: int) -> tuple[Engine, str] | None:
+        """Return who is to say it: the first voice, but a slow one only if it keeps up."""
+        able = self._can.voices(language)
+        for engine, named in able:
+            most = engine.about.chars_max
+            if not most or (chars <= most and self._of[engine.stage or "tts"].has_room):
+                return engine, named
+        return next(iter(able), None)
 
 
 def trimmed(sound: Sound, start_ms: float, end_ms: float) -> Sound:

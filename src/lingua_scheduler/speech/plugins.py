@@ -40,6 +40,7 @@ BUILT_IN: Final[Mapping[str, tuple[str, Role]]] = {
     "openai-mt": (f"{HERE}.openai_server:make_mt", "mt"),
     "pico": (f"{HERE}.pico:make", "tts"),
     "espeak": (f"{HERE}.espeak:make", "tts"),
+    "kokoro": (f"{HERE}.kokoro:make", "tts"),
     "piper": (f"{HERE}.piper:make", "tts"),
     "openai-tts": (f"{HERE}.openai_server:make_tts", "tts"),
     "silero": (f"{HERE}.silero:make", "vad"),

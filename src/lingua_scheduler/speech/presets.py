@@ -4,7 +4,8 @@
     asr=whisper:model=small mt=apertium tts=espeak
     engines.toml                              [[engine]] role, name, options; [crew] settings
 
-Only what is to be loaded; loading it is `assembly.py`. Files look like this:
+Only what is to be loaded; loading it is `assembly.py`. Which voices a preset has is chosen by
+`--voice`; where nothing is said, `voices.py` looks at the machine. Files look like this:
 
     [[engine]]
     role = "asr"
@@ -12,7 +13,7 @@ Only what is to be loaded; loading it is `assembly.py`. Files look like this:
     options = { model = "small", threads = 2 }
 
     [crew]
-    workers = { asr = 2 }      # processes per stage (asr, nmt, tts); 1 where nothing is said
+    workers = { asr = 2 }      # processes per stage (asr, nmt, tts, natural); else 1
     memory_mb = 3000           # a worker that takes more is replaced; 0: no bound
     load_s = 120               # how long loading may take
     attempt_s = 30             # how long a scheduler waits that does not say it (`deadline_ms`)
@@ -39,13 +40,20 @@ if TYPE_CHECKING:
     from lingua_scheduler.models import Store
     from lingua_scheduler.speech.engine import Role
 
-Service = Literal["asr", "nmt", "tts"]
-SERVICES: Final[tuple[Service, ...]] = ("asr", "nmt", "tts")
+Service = Literal["asr", "nmt", "tts", "natural"]
+SERVICES: Final[tuple[Service, ...]] = ("asr", "nmt", "tts", "natural")
 # Which stage's workers load an engine: what listens is together, sound is sent there once.
 STAGE_OF: Final[dict[Role, Service]] = {
     "vad": "asr", "asr": "asr", "lid": "asr", "file": "asr", "mt": "nmt", "tts": "tts",
 }  # fmt: skip
+# A voice that takes seconds has workers of its own: nobody waits behind it for one that does not.
+OWN_STAGE: Final[dict[str, Service]] = {"kokoro": "natural"}
 DEFAULT: Final = "default"
+Voice = Literal["natural", "fast"]
+VOICES: Final[tuple[Voice, ...]] = ("natural", "fast")
+# The voice that goes before those of the default node, and the group of models it needs.
+NATURAL_VOICE: Final = "tts=kokoro"
+NATURAL: Final = "natural"
 # Engines of the default node, and the library one of them is left out without.
 DEFAULT_ENGINES: Final = (
     ("asr=whisper:model=base", ""),
@@ -73,12 +81,12 @@ class Plan(msgspec.Struct, frozen=True):
 
     specs: tuple[Spec, ...]
     crew: CrewSettings = CrewSettings()
-    # The group of models it needs, if it is a preset.
-    group: str = ""
+    # The groups of models it needs, if it is a preset.
+    groups: tuple[str, ...] = ()
 
     def of(self, service: Service) -> tuple[Spec, ...]:
         """Return the engines of one stage, in their order."""
-        return tuple(spec for spec in self.specs if STAGE_OF[spec.role] == service)
+        return tuple(spec for spec in self.specs if stage_of(spec) == service)
 
     def with_workers(self, count: int) -> Plan:
         """Return the same with so many processes in the stages that do not say otherwise."""
@@ -87,25 +95,38 @@ class Plan(msgspec.Struct, frozen=True):
             self, crew=msgspec.structs.replace(self.crew, workers=workers)
         )
 
+    def with_voice(self, spec: Spec) -> Plan:
+        """Return the same with a voice that is asked before the others."""
+        groups = tuple(dict.fromkeys((*self.groups, NATURAL)))
+        return msgspec.structs.replace(self, specs=(spec, *self.specs), groups=groups)
+
     def with_memory(self, memory_mb: int) -> Plan:
         """Return the same with another bound on the memory of each worker."""
         crew = msgspec.structs.replace(self.crew, memory_mb=memory_mb)
         return msgspec.structs.replace(self, crew=crew)
 
 
-def plan_of(words: Sequence[str]) -> Plan:
-    """Read what `--engines` says; raises `ConfigError`."""
+def stage_of(spec: Spec) -> Service:
+    """Return which workers load an engine."""
+    return OWN_STAGE.get(spec.name, STAGE_OF[spec.role])
+
+
+def plan_of(words: Sequence[str], voice: Voice | None = None) -> Plan:
+    """Read what `--engines` and `--voice` say; raises `ConfigError`."""
     if len(words) == 1 and words[0] == DEFAULT:
-        return _checked(default_plan())
+        return _checked(default_plan(voice))
+    if voice is not None:
+        raise ConfigError("--voice", "goes with the default engines; else name it: tts=kokoro")
     if len(words) == 1 and words[0].endswith(".toml"):
         return _checked(_from_file(Path(words[0])))
     return _checked(Plan(tuple(Spec.parse(word) for word in words)))
 
 
-def default_plan() -> Plan:
-    """Return the default node; the better voice only where its library is installed."""
+def default_plan(voice: Voice | None = None) -> Plan:
+    """Return the default node; Pico only where its library is installed."""
     lines = [line for line, library in DEFAULT_ENGINES if not library or find_spec(library)]
-    return Plan(tuple(Spec.parse(line) for line in lines), group=DEFAULT)
+    plan = Plan(tuple(Spec.parse(line) for line in lines), groups=(DEFAULT,))
+    return plan.with_voice(Spec.parse(NATURAL_VOICE)) if voice == "natural" else plan
 
 
 def translators_of(words: Sequence[str]) -> tuple[Spec, ...]:
@@ -124,15 +145,13 @@ def translators_of(words: Sequence[str]) -> tuple[Spec, ...]:
 
 def missing_models(plan: Plan, store: Store) -> tuple[str, ...]:
     """Return the models of a preset that are not installed."""
-    if not plan.group:
-        return ()
-    needed = store.catalogue.expand([plan.group])
+    needed = store.catalogue.expand(plan.groups)
     return tuple(model.name for model in needed if not store.has(model.name))
 
 
 def check_libraries(plan: Plan) -> None:
     """Raise `ConfigError` if a preset's libraries are not here; says what to run."""
-    missing = [name for name in DEFAULT_LIBRARIES if plan.group and not find_spec(name)]
+    missing = [name for name in DEFAULT_LIBRARIES if plan.groups and not find_spec(name)]
     if missing:
         lacking = f"the default ones need the extra `speech` (not here: {', '.join(missing)})"
         raise ConfigError("engines", f"{lacking}; run: {install_command('speech')}")

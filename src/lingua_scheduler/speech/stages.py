@@ -68,6 +68,11 @@ class Stage:
         self.crew = crew
         self._meters = meters
 
+    @property
+    def has_room(self) -> bool:
+        """Tell whether a call would not have to wait behind another that waits."""
+        return self.crew.is_ready and not self.crew.waiting
+
     async def call(
         self, engine: Engine, *args: Any, within_s: float, partial: Tell | None = None
     ) -> Any:

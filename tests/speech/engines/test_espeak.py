@@ -66,6 +66,13 @@ def test_it_declares_the_languages_it_really_speaks():
     assert silent == []
 
 
+@pytest.mark.parametrize(("code", "spoken"), [("en", "en-us"), ("pt", "pt-br")])
+def test_a_language_without_a_region_has_the_voice_that_is_understood_best(espeak, code, spoken):
+    names = espeak._library.voices
+    assert names[code] == names[spoken]
+    assert {names["pt-pt"], names["en-gb"]}.isdisjoint({names["pt"], names["en"]})
+
+
 def test_nothing_to_say_is_no_sound(espeak):
     for text in ("", " ", "…", "\x00"):
         assert said(espeak, text) == Sound(b"", 22_050)

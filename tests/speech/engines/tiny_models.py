@@ -1,7 +1,8 @@
 """Small models with random weights, in the file formats of the real ones.
 
 They know nothing, but the code that loads and runs the real ones runs on them unchanged: a Whisper
-and two translators for CTranslate2, a voice for Piper, word pieces trained on a few sentences.
+and two translators for CTranslate2, voices for Piper and Kokoro, word pieces trained on a few
+sentences.
 """
 
 from __future__ import annotations
@@ -143,6 +144,61 @@ def voice(path: Path, code: str = "es_ES", speakers: int = 1, hop: int = 256) ->
     path.with_name(f"{path.name}.json").write_text(json.dumps(config), "utf-8")
     onnx.save(_tones(hop, speakers), str(path))
     return path
+
+
+# Letters of the real one that tests need; what they sound like does not matter here.
+KOKORO_LETTERS = (
+    '$;:,.!?—…"()“” \u0303ʣʥʦʨAIOQSTWYᵊabcdefhijklmnopqrstuvwxyz'
+    "ɑɐɒæβɔɕçðʤəɚɛɜɟɡɥɨɪʝŋɲøɸθœɹɾʁʃʧʊʌɣʎʒʔˈˌː"
+)
+KOKORO_HOP = 600
+
+
+def kokoro(folder: Path, voices: tuple[str, ...]) -> Path:
+    """Write a Kokoro: each letter is a tone, as loud as the manner of speaking says.
+
+    The manner for a text of n letters is n / 1000; like the real one it has room for 512 letters.
+    """
+    (folder / "voices").mkdir(parents=True)
+    numbers = {letter: number for number, letter in enumerate(KOKORO_LETTERS)}
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": numbers}}))
+    manners = np.repeat(np.arange(1, 511, dtype="<f4") / 1000, 256)
+    for name in voices:
+        manners.tofile(folder / "voices" / f"{name}.bin")
+    onnx.save(_letters(len(numbers)), str(folder / "kokoro.onnx"))
+    return folder
+
+
+def _letters(count: int) -> onnx.ModelProto:
+    times = np.arange(KOKORO_HOP) / 24_000
+    pitches = 100 + 5 * np.arange(count)
+    constants = {
+        "tones": np.sin(2 * np.pi * pitches[:, None] * times).astype(np.float32),
+        "places": np.zeros((1, 512, 1), np.float32),
+        "zero": np.array([0]), "one": np.array([1]), "flat": np.array([1, -1]),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("Gather", ["tones", "input_ids"], ["sung"]),
+        helper.make_node("Shape", ["input_ids"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["length"]),
+        helper.make_node("Slice", ["places", "zero", "length", "one"], ["room"]),
+        helper.make_node("Add", ["sung", "room"], ["placed"]),
+        helper.make_node("ReduceMean", ["style"], ["level"], keepdims=0),
+        helper.make_node("Mul", ["placed", "level"], ["told"]),
+        helper.make_node("Div", ["told", "speed"], ["loud"]),
+        helper.make_node("Reshape", ["loud", "flat"], ["waveform"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("input_ids", TensorProto.INT64, [1, "letters"]),
+        helper.make_tensor_value_info("style", TensorProto.FLOAT, [1, 256]),
+        helper.make_tensor_value_info("speed", TensorProto.FLOAT, [1]),
+    ]
+    graph = helper.make_graph(
+        nodes, "kokoro", inputs,
+        [helper.make_tensor_value_info("waveform", TensorProto.FLOAT, [1, "samples"])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
 def _translator(words: list[str], *, seed: int) -> Any:

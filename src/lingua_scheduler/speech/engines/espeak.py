@@ -39,10 +39,13 @@ DO_NOT_EXIT: Final = 0x8000
 BUFFER_MS: Final = 100
 PLAIN_UTF8: Final = 1
 BY_CHARACTER: Final = 1
+# In the international alphabet, with the sign of bits 8 to 23 between letters of one sound.
+IPA: Final = 0x02
+TIED: Final = 0x80
 RATE, VOLUME, PITCH = 1, 2, 3
 GO_ON, STOP = 0, 1
-# The library's order of preference is the other way round for English: `en` is British there.
-ENGLISH: Final = "en-us"
+# The library prefers others: its `en` is British, its `pt` European, which is understood worse.
+PREFERRED: Final = {"en": "en-us", "pt": "pt-br"}
 
 
 class VoiceEntry(ctypes.Structure):
@@ -78,7 +81,7 @@ def make(options: Mapping[str, str]) -> Espeak:
         PITCH: reading.whole(taken, "pitch", 0, 99),
         VOLUME: reading.whole(taken, "volume", 0, 200),
     }
-    return Espeak(_library(), settings, named)
+    return Espeak(shared_library(), settings, named)
 
 
 class Espeak:
@@ -130,6 +133,7 @@ class Library:
         self._so = ctypes.CDLL(str(path))
         self._so.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(VoiceEntry))
         self._so.espeak_Info.restype = ctypes.c_char_p
+        self._so.espeak_TextToPhonemes.restype = ctypes.c_char_p
         self._so.espeak_Synth.argtypes = SYNTH
         self.sample_rate = self._so.espeak_Initialize(
             SYNCHRONOUS, BUFFER_MS, str(data).encode(), DO_NOT_EXIT
@@ -167,6 +171,21 @@ class Library:
                 raise EngineError("PROCESSING_ERROR", f"espeak-ng failed with {problem} ({name})")
             return b"".join(self._samples)
 
+    def phonemes(self, name: str, text: str, tie: str) -> str:
+        """Return how a text is said, in the international alphabet; punctuation is left out."""
+        with self._lock:
+            if problem := self._so.espeak_SetVoiceByName(name.encode()):
+                raise EngineError("PROCESSING_ERROR", f"espeak-ng failed with {problem} ({name})")
+            rest = ctypes.c_char_p(text.encode())
+            clauses = []
+            # One clause at a time; the library moves the pointer on, at the end to nothing.
+            while rest:
+                said = self._so.espeak_TextToPhonemes(
+                    ctypes.byref(rest), PLAIN_UTF8, IPA | TIED | ord(tie) << 8
+                )
+                clauses.append((said or b"").decode())
+            return " ".join(" ".join(clauses).split())
+
     def _synthesise(self, text: bytes) -> int:
         return int(
             self._so.espeak_Synth(text, len(text) + 1, 0, BY_CHARACTER, 0, PLAIN_UTF8, None, None)
@@ -193,7 +212,8 @@ class Library:
             for rank, code in tags:
                 best[code] = min(best.get(code, (256, "")), (rank, entry.identifier.decode()))
         voices = {code: name for code, (_, name) in best.items()}
-        return {**voices, "en": voices[ENGLISH]} if ENGLISH in voices else voices
+        preferred = {code: voices[ours] for code, ours in PREFERRED.items() if ours in voices}
+        return voices | preferred
 
     def _entries(self) -> Iterator[VoiceEntry]:
         entries = self._so.espeak_ListVoices(None)
@@ -207,7 +227,8 @@ class Library:
 _loaded: list[Library] = []
 
 
-def _library() -> Library:
+def shared_library() -> Library:
+    """Return the library of this process; the first who asks loads it."""
     if not _loaded:
         loader = reading.library("espeakng_loader", extra="speech")
         _loaded.append(Library(Path(loader.get_library_path()), Path(loader.get_data_path())))

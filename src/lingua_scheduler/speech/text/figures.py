@@ -1,4 +1,4 @@
-"""Figures in words, in English, Spanish, French, Italian and German. Pure.
+"""Figures in words, in English, Spanish, French, Italian, German, Portuguese. Pure.
 
 Whole numbers below a thousand million, decimals, times of day, sums of money. What is longer, or
 begins with a nought, is read digit by digit, as telephone numbers are. Other languages: as it is.
@@ -19,18 +19,19 @@ def _row(text: str) -> tuple[str, ...]:
 
 MOST: Final = 999_999_999
 FIGURE = re.compile(
-    r"(?P<money>[$€£])?(?P<figure>(?<![\w.,])\d{1,3}(?:[.,'\u202f]\d{3})+(?![\d])|\d+)"
+    r"(?P<money>R\$ ?|[$€£])?(?P<figure>(?<![\w.,])\d{1,3}(?:[.,'\u202f]\d{3})+(?![\d])|\d+)"
     r"(?:(?P<colon>:)(?P<minutes>[0-5]\d)(?!\d)|(?P<point>[.,])(?P<decimals>\d+))?"
     r"(?P<after> ?[$€£])?"
 )
 # What makes a figure an ordinal; voices read those themselves.
 ORDINAL = re.compile(r"(?:st|nd|rd|th|er|re|[eè]me|e|[ºª])(?!\w)")
 MONEY: Final[Mapping[str, Mapping[str, str]]] = {
-    "en": {"$": "dollars", "€": "euros", "£": "pounds"},
-    "es": {"$": "dólares", "€": "euros", "£": "libras"},
-    "fr": {"$": "dollars", "€": "euros", "£": "livres"},
-    "it": {"$": "dollari", "€": "euro", "£": "sterline"},
-    "de": {"$": "Dollar", "€": "Euro", "£": "Pfund"},
+    "en": {"$": "dollars", "€": "euros", "£": "pounds", "R$": "reais"},
+    "es": {"$": "dólares", "€": "euros", "£": "libras", "R$": "reales"},
+    "fr": {"$": "dollars", "€": "euros", "£": "livres", "R$": "réaux"},
+    "it": {"$": "dollari", "€": "euro", "£": "sterline", "R$": "real"},
+    "de": {"$": "Dollar", "€": "Euro", "£": "Pfund", "R$": "Real"},
+    "pt": {"$": "dólares", "€": "euros", "£": "libras", "R$": "reais"},
 }
 LOW: Final[Mapping[str, tuple[str, ...]]] = {
     "en": _row(
@@ -54,6 +55,10 @@ LOW: Final[Mapping[str, tuple[str, ...]]] = {
         "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn"
         " fünfzehn sechzehn siebzehn achtzehn neunzehn"
     ),
+    "pt": _row(
+        "zero um dois três quatro cinco seis sete oito nove dez onze doze treze catorze quinze"
+        " dezesseis dezessete dezoito dezenove"
+    ),
 }
 TENS: Final[Mapping[str, tuple[str, ...]]] = {
     "en": _row("twenty thirty forty fifty sixty seventy eighty ninety"),
@@ -61,10 +66,14 @@ TENS: Final[Mapping[str, tuple[str, ...]]] = {
     "fr": _row("vingt trente quarante cinquante soixante"),
     "it": _row("venti trenta quaranta cinquanta sessanta settanta ottanta novanta"),
     "de": _row("zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig"),
+    "pt": _row("vinte trinta quarenta cinquenta sessenta setenta oitenta noventa"),
 }
 HUNDREDS_ES: Final = _row(
     "ciento doscientos trescientos cuatrocientos quinientos seiscientos setecientos ochocientos"
     " novecientos"
+)
+HUNDREDS_PT: Final = _row(
+    "cento duzentos trezentos quatrocentos quinhentos seiscentos setecentos oitocentos novecentos"
 )
 
 
@@ -97,6 +106,8 @@ def cardinal(number: int, language: str) -> str:
         parts.append(manner.thousands(manner.below_thousand(thousands), thousands))
     if units or not parts:
         parts.append(manner.below_thousand(units))
+    if language == "pt" and len(parts) > 1 and _takes_and(units or thousands):
+        parts[-1] = f"e {parts[-1]}"
     return ("" if language in {"it", "de"} and not millions else " ").join(parts)
 
 
@@ -137,6 +148,10 @@ def _digits(digits: str, language: str) -> str:
 def _time(hour: int, minute: int, language: str, words: str) -> str:
     if hour > 24:
         return f"{words} {cardinal(minute, language)}"
+    if language == "pt":
+        return _portuguese_time(hour, minute)
+    if language == "it" and not minute:
+        return words
     hours = f"{words} {MANNERS[language].time}".strip()
     if language == "en" and not minute:
         return f"{hours} o'clock"
@@ -219,6 +234,33 @@ def _german(number: int) -> str:
     return word
 
 
+def _portuguese(number: int) -> str:
+    if number == 100:
+        return "cem"
+    hundreds, rest = divmod(number, 100)
+    parts = [HUNDREDS_PT[hundreds - 1]] if hundreds else []
+    if rest >= 20:
+        tens, unit = divmod(rest, 10)
+        parts += [TENS["pt"][tens - 2], *([LOW["pt"][unit]] if unit else [])]
+    elif rest or not hundreds:
+        parts.append(LOW["pt"][rest])
+    return " e ".join(parts)
+
+
+def _takes_and(group: int) -> bool:
+    """Tell whether Portuguese has an `e` before the last thousands or units: mil e cem."""
+    return group < 100 or group % 100 == 0
+
+
+def _portuguese_time(hour: int, minute: int) -> str:
+    said = cardinal(hour, "pt")
+    if hour % 10 in {1, 2} and hour not in {11, 12}:
+        # Hours are feminine.
+        said = said.removesuffix("um").removesuffix("dois") + ("uma" if hour % 10 == 1 else "duas")
+    hours = f"{said} {'hora' if hour == 1 else 'horas'}"
+    return f"{hours} e {cardinal(minute, 'pt')}" if minute else hours
+
+
 def _short_one(word: str, ending: str, short: str) -> str:
     """Return a word whose last `uno` or `eins` stands before a noun."""
     return word[: -len(ending)] + short if word.endswith(ending) else word
@@ -259,5 +301,12 @@ MANNERS: Final[Mapping[str, Manner]] = {
         lambda w, n: "eine Million" if n == 1 else f"{w} Millionen",
         "Komma",
         "Uhr",
+    ),
+    "pt": Manner(
+        _portuguese,
+        lambda w, n: "mil" if n == 1 else f"{w} mil",
+        lambda w, n: "um milhão" if n == 1 else f"{w} milhões",
+        "vírgula",
+        "horas",
     ),
 }

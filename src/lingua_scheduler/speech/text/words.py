@@ -51,7 +51,9 @@ NUMBER_WORDS: Final = _set(
     " null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn"
     " fünfzehn sechzehn siebzehn achtzehn neunzehn zwanzig dreißig vierzig fünfzig sechzig siebzig"
     " achtzig neunzig hundert tausend"
-    " um dois três quatro oito dez doze treze catorze quinze vinte trinta quarenta cem"
+    " um uma dois duas três quatro sete oito nove dez onze doze treze catorze quinze dezesseis"
+    " dezessete dezoito dezenove vinte trinta quarenta cinquenta sessenta setenta oitenta noventa"
+    " cem cento"
 )
 
 
@@ -113,6 +115,18 @@ ABBREVIATIONS: Final[Mapping[str, tuple[tuple[re.Pattern[str], str], ...]]] = {
         (r"ca\.(?= )", "circa"),
         (r"Nr\.(?= )", "Nummer"),
     ),
+    "pt": _table(
+        (r"Sr\.?(?= )", "senhor"),
+        (r"Sra\.?(?= )", "senhora"),
+        (r"Srta\.?(?= )", "senhorita"),
+        (r"Dr\.?(?= )", "doutor"),
+        (r"Dra\.?(?= )", "doutora"),
+        (r"Prof\.(?= )", "professor"),
+        (r"Profa\.(?= )", "professora"),
+        (r"p\. ?ex\.", "por exemplo"),
+        (r"etc\.?(?!\w)", "et cetera"),
+        (r"[Nn]º(?= ?\d)", "número"),
+    ),
 }
 SIGNS: Final[Mapping[str, Mapping[str, str]]] = {
     "en": {"&": "and", "%": "percent", "+": "plus", "=": "equals", "@": "at", "€": "euros",
@@ -125,4 +139,6 @@ SIGNS: Final[Mapping[str, Mapping[str, str]]] = {
            "$": "dollari", "£": "sterline", "°": "gradi", "#": "numero"},
     "de": {"&": "und", "%": "Prozent", "+": "plus", "=": "gleich", "@": "ät", "€": "Euro",
            "$": "Dollar", "£": "Pfund", "°": "Grad", "#": "Nummer"},
+    "pt": {"&": "e", "%": "por cento", "+": "mais", "=": "igual a", "@": "arroba", "€": "euros",
+           "$": "dólares", "£": "libras", "°": "graus", "#": "número"},
 }  # fmt: skip
