@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 MAGIC = 0x1950A86A20F9469CFC6C
-WIDTH, INNER, HEADS, POSITIONS = 32, 64, 4, 128
+WIDTH, INNER, HEADS, POSITIONS = 32, 64, 4, 512
 CONFIG = {
     "model_type": "marian", "activation_function": "swish", "encoder_layers": 2,
     "decoder_layers": 1, "encoder_attention_heads": HEADS, "decoder_attention_heads": HEADS,
@@ -92,11 +92,13 @@ def checkpoint(arrays: Arrays) -> bytes:
 
 
 def marian_arrays(words: int, seed: int = 7) -> dict[str, np.ndarray]:
-    """Return random weights of a model with so many words, in the order of the names."""
+    """Return random weights of a model with so many words, which 8 bits hold exactly."""
     random = np.random.default_rng(seed)
 
     def of(*shape: int) -> np.ndarray:
-        return (random.standard_normal(shape) * 0.3).astype(np.float32)
+        numbers = random.integers(-127, 128, shape)
+        numbers[..., 0] = 127
+        return (numbers * 0.004).astype(np.float32)
 
     found = {"final_logits_bias": of(1, words), "model.shared.weight": of(words, WIDTH)}
     for side, layers in (("encoder", 2), ("decoder", 1)):
