@@ -78,7 +78,8 @@ def test_it_is_ctranslate_with_what_is_installed(installed: Path) -> None:
 def test_one_that_never_ends_is_ended_within_the_places_that_it_has(nothing: Path) -> None:
     placed(nothing, "opus-eng-fra", "en-fr", ends=False)
     engine = make({})
-    assert len(engine.translate(f"{TEXT} " * 8, "en", "fr", Unwatched())) >= ctranslate.MOST_TOKENS
+    text = " ".join("abcdefghij" * 14)
+    assert len(engine.translate(text, "en", "fr", Unwatched())) >= ctranslate.MOST_TOKENS
     engine.close()
 
 
