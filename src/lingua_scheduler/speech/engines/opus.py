@@ -2,7 +2,7 @@
 
 Licence: Apache-2.0 (French), CC-BY-4.0 (Chinese). English and French in both directions (`lingua
 models install french`) and Chinese into English (`chinese`), each as far as it is installed; the
-router uses them without being told. A sentence takes a tenth of a second or more, a direction 140
+router uses them without being told. A sentence takes a tenth of a second or more, a direction 100
 MB of memory. The work is `ctranslate`'s, which also takes one's own folders.
 
 | option | default | what it is |
