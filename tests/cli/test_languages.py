@@ -9,7 +9,7 @@ import pytest
 
 from cli.lingua_process import run
 from lingua_scheduler.cli.languages import There, directions_of, page
-from lingua_scheduler.models import default_store
+from lingua_scheduler.models import default_store, load_catalogue
 from lingua_scheduler.speech.routing import table
 from lingua_scheduler.speech.routing.routes import Route
 
@@ -30,14 +30,33 @@ def rows(there: There) -> dict[str, dict[str, object]]:
     return {f"{row['from']}>{row['to']}": row for row in directions_of(there)}
 
 
-def test_a_direction_has_its_route_its_worth_and_what_would_be_better() -> None:
+def test_a_direction_has_its_route_its_worth_and_what_would_be_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LINGUA_MODELS", str(tmp_path))
     there = There({"apertium": BOTH}, (score(DIRECT, 54.6), score(OVER, 58.2)), {})
     row = rows(there)["en>es"]
     assert (row["route"], row["chrf"], row["set"], row["p50_ms"]) == (DIRECT, 54.6, "everyday", 12)
     models = ["bergamot-eng-por", "apertium-spa-por"]
-    assert row["better"] == {"route": OVER, "chrf": 58.2, "install": models}
+    fetched = sum(model.download_bytes() for model in load_catalogue().expand(models))
+    assert row["better"] == {
+        "route": OVER, "chrf": 58.2, "install": models, "download_bytes": fetched,
+    }  # fmt: skip
     shown = page(list(directions_of(there)), {})
-    assert "bergamot-eng-por apertium-spa-por (58.2)" in shown
+    assert f"bergamot-eng-por apertium-spa-por (58.2, {fetched / 1e6:.1f} MB)" in shown
+
+
+def test_what_is_better_and_large_is_recommended_with_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the table of the package: French without OPUS."""
+    monkeypatch.setenv("LINGUA_MODELS", str(tmp_path))
+    there = There({"apertium": (("en", "fr"), ("fr", "en"))}, table.load(), {})
+    for pair in ("en>fr", "fr>en"):
+        better = rows(there)[pair]["better"]
+        assert isinstance(better, dict)
+        assert (better["route"], better["install"]) == (f"opus:{pair}", ["opus-eng-fra"])
+    assert "660.7 MB)" in page(list(directions_of(there)), {})
 
 
 def test_what_is_hardly_better_or_cannot_be_had_is_not_recommended() -> None:

@@ -26,6 +26,7 @@ from lingua_scheduler.models import (
     ModelUnknown,
     SourceUnreachable,
     Store,
+    load_catalogue,
 )
 from models.depot import Depot, catalogue, model, running_depot, tgz
 
@@ -71,7 +72,9 @@ def test_the_real_catalogue_is_listed_from_an_empty_directory(
     out = capsys.readouterr().out
     assert "whisper-base" in out
     assert "GPL-2.0-or-later" in out
-    assert f"0 of 16 installed, 0.0 MB in {tmp_path / 'none'}" in out
+    count = len(load_catalogue().models)
+    assert f"0 of {count} installed, 0.0 MB in {tmp_path / 'none'}" in out
+    assert "group french (660.7 MB to fetch, 160.0 MB on disk): opus-eng-fra" in out
     assert not (tmp_path / "none").exists()
 
 
@@ -79,7 +82,7 @@ def test_the_list_shows_what_is_installed_and_what_a_group_lacks(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(store, "list")
-    assert "group both (0.0 MB to fetch): one two" in capsys.readouterr().out
+    assert "group both (0.0 MB to fetch, 2.0 MB on disk): one two" in capsys.readouterr().out
     store.install("both")
     run(store, "list")
     out = capsys.readouterr().out
@@ -110,6 +113,7 @@ def test_install_says_what_it_does_in_plain_lines_and_where_it_put_it(
     assert run(store, "install", "both") == 0
     said = capsys.readouterr()
     assert said.err.splitlines() == [
+        "2 models: 0.0 MB to fetch; up to 2.0 MB of disk meanwhile, about 2.0 MB after",
         "one: downloading 0.0 MB", "one: unpacking", "two: downloading 0.0 MB", "two: unpacking",
     ]  # fmt: skip
     lines = said.out.splitlines()

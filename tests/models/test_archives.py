@@ -246,3 +246,95 @@ def test_a_sparse_file_with_a_broken_map_is_refused(tmp_path: Path) -> None:
     }  # fmt: skip
     with pytest.raises(ModelCorrupt):
         unpacked(tmp_path, hostile((entry, data)), "deb")
+
+
+# A zip file within archives
+
+INNER = wheel({"skipped": b"no", "m/a.bin": bytes(range(256)) * 8, "m/b": b"b", "rest": b"r" * 500})
+BEGIN = INNER.index(b"PK\x03\x04", 1)
+
+
+def in_wheels(tmp_path: Path, *pieces: bytes, name: str = "p/all.zip.{}") -> list[tuple[Path, str]]:
+    """Write archives with a piece of the zip file in each."""
+    files = []
+    for at, piece in enumerate(pieces):
+        files.append((tmp_path / f"{at}.whl", "zip"))
+        files[-1][0].write_bytes(wheel({"p/__init__.py": b"", name.format(at): piece}))
+    return files
+
+
+def unpacked_inner(
+    tmp_path: Path, archives: list[tuple[Path, str]], take: dict[str, str], skip: int = 0
+) -> Path:
+    unpacker = Unpacker("m", tmp_path / "tree", take, LIMIT)
+    unpacker.unpack_inner(archives, "p/all.zip.*", skip)
+    unpacker.finish()
+    return tmp_path / "tree"
+
+
+TAKE = {"m/a.bin": "a.bin", "m/b": "kept/b"}
+TAKEN = {"a.bin": bytes(range(256)) * 8, "kept/b": b"b"}
+
+
+@pytest.mark.parametrize("cut", [1, 50, 300, 10**6])
+def test_what_is_taken_from_a_zip_file_in_pieces_is_whole(tmp_path: Path, cut: int) -> None:
+    pieces = [INNER[at : at + cut] for at in range(0, len(INNER), cut)][:400]
+    pieces[-1:] = [INNER[(len(pieces) - 1) * cut :]]
+    tree = unpacked_inner(tmp_path, in_wheels(tmp_path, *pieces), TAKE)
+    assert contents(tree) == TAKEN
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".whl") == ["tree"]
+
+
+def test_of_a_folder_everything_is_taken_up_to_the_end(tmp_path: Path) -> None:
+    tree = unpacked_inner(tmp_path, in_wheels(tmp_path, INNER[:90], INNER[90:]), {"m/": ""})
+    assert contents(tree) == {"a.bin": TAKEN["a.bin"], "b": b"b"}
+
+
+def test_pieces_before_and_after_what_is_taken_are_not_needed(tmp_path: Path) -> None:
+    middle = INNER[BEGIN - 9 : INNER.index(b"rest") + 2]
+    archives = in_wheels(tmp_path, middle[:40], middle[40:])
+    assert contents(unpacked_inner(tmp_path, archives, TAKE, 9)) == TAKEN
+
+
+def test_a_zip_file_in_a_tarball_is_read_too(tmp_path: Path) -> None:
+    (tmp_path / "s.tgz").write_bytes(tgz({"p/other": b"x", "p/all.zip.0": INNER}))
+    tree = unpacked_inner(tmp_path, [(tmp_path / "s.tgz", "tgz")], TAKE)
+    assert contents(tree) == TAKEN
+
+
+@pytest.mark.parametrize(
+    ("pieces", "name", "why"),
+    [
+        ([INNER[:200]], "p/all.zip.{}", "cut short"),
+        ([INNER[:200], INNER[201:]], "p/all.zip.{}", "cannot unpack"),
+        ([INNER[1:]], "p/all.zip.{}", "not a zip file"),
+        ([INNER], "p/other.{}", "has none of it"),
+    ],
+)
+def test_a_zip_file_that_is_not_whole_is_told(
+    tmp_path: Path, pieces: list[bytes], name: str, why: str
+) -> None:
+    with pytest.raises(ModelCorrupt, match=why):
+        unpacked_inner(tmp_path, in_wheels(tmp_path, *pieces, name=name), TAKE)
+
+
+def test_what_the_zip_file_does_not_have_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ModelCorrupt, match="the archives have no m/c"):
+        unpacked_inner(tmp_path, in_wheels(tmp_path, INNER), {**TAKE, "m/c": "c"})
+
+
+def test_paths_and_sizes_of_the_zip_file_are_bounded_as_all_others(tmp_path: Path) -> None:
+    with pytest.raises(UnsafeArchive, match="leaves the tree"):
+        unpacked_inner(tmp_path, in_wheels(tmp_path, wheel({"../x": b""})), TAKE)
+    big = wheel({"m/a.bin": bytes(LIMIT + 1)})
+    with pytest.raises(UnsafeArchive, match="unpacks to more than"):
+        unpacked_inner(tmp_path, in_wheels(tmp_path, big), TAKE)
+
+
+def test_a_bomb_is_one_also_where_nothing_of_it_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lingua_scheduler.models.archives.SKIPPED_BYTES_MAX", 1000)
+    bomb = in_wheels(tmp_path, bytes(LIMIT + 2000))
+    with pytest.raises(UnsafeArchive, match="unpacks to more than"):
+        unpacked_inner(tmp_path, bomb, TAKE, LIMIT + 1500)

@@ -53,6 +53,22 @@ def test_every_model_is_for_all_machines_or_for_both_kinds(name: str) -> None:
     assert packages.get("amd64") == packages.get("arm64")
 
 
+@pytest.mark.parametrize("name", KNOWN.models)
+def test_what_is_pinned_is_taken_and_what_is_used_up_is_prepared(name: str) -> None:
+    model = KNOWN.model(name)
+    assert {*model.pinned, *model.pinned_raw} <= set(model.take.values())
+    assert model.prepare or not model.pinned_raw
+    assert 0 < model.kept_bytes <= model.disk_mb * 1_000_000
+
+
+def test_a_zip_file_in_pieces_is_read_up_to_the_last_file_that_is_taken() -> None:
+    """Later pieces are not downloaded, so that a rule for a folder could not end."""
+    french = KNOWN.model("opus-eng-fra")
+    assert french.inner is not None
+    assert not any(rule.endswith("/") for rule in french.take)
+    assert french.download_bytes() < 700_000_000
+
+
 def test_each_group_has_what_the_one_before_has() -> None:
     default, demo, bench = (KNOWN.groups[name] for name in ("default", "demo", "bench"))
     assert set(default) < set(demo) < set(bench)

@@ -132,6 +132,11 @@ def test_npm_is_not_asked_when_its_registry_has_just_failed(
     assert (tmp_path / "bin/words").read_text() == "config get registry\n"
 
 
+def test_pip_is_not_asked_for_sources_which_it_would_run(tmp_path: Path) -> None:
+    with pytest.raises(SourceUnreachable, match="pip: is not asked for sources, only for wheels"):
+        fetch(item("small-1.0.tar.gz", "pip"), tmp_path / "f", nothing)
+
+
 def test_pip_finds_the_file_by_its_own_index(
     depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

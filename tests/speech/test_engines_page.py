@@ -60,8 +60,8 @@ def test_the_page_has_every_engine_with_its_options_and_their_defaults(name):
 
 
 @pytest.mark.parametrize("name", ["pico", "espeak", "piper", "faster-whisper", "ctranslate2",
-                                  "bergamot", "router", "small", "moonshine", "openai-asr",
-                                  "langid"])  # fmt: skip
+                                  "bergamot", "router", "small", "opus", "moonshine",
+                                  "openai-asr", "langid"])  # fmt: skip
 def test_the_module_says_the_same_options_as_the_page(name):
     module = importlib.import_module(BUILT_IN[name][0].partition(":")[0])
     table = re.findall(r"^\| ([\w., -]+?) \| *([^|]*?) *\|", module.__doc__ or "", re.MULTILINE)

@@ -11,10 +11,11 @@ import sys
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lingua_scheduler.cli.models import print_json
+from lingua_scheduler.cli.models import print_json, size
 from lingua_scheduler.cli.table import render_table
 from lingua_scheduler.languages import base_of
 from lingua_scheduler.logs import configure_logs
+from lingua_scheduler.models import default_store
 
 if TYPE_CHECKING:
     import argparse
@@ -141,8 +142,22 @@ def _better(pair: Direction, score: Score | None, there: There) -> dict[str, Any
             return None
         models = offers.bringing(routes.Route.parse(one.route), there.pairs)
         if models:
-            return {"route": one.route, "chrf": one.chrf, "install": list(models)}
+            return {
+                "route": one.route, "chrf": one.chrf, "install": list(models),
+                "download_bytes": _download_bytes(models),
+            }  # fmt: skip
     return None
+
+
+def _download_bytes(models: Sequence[str]) -> int:
+    """Return how much these and what they require have to be fetched, as far as they are not."""
+    store = default_store()
+    wanted = store.catalogue.expand(models)
+    return sum(model.download_bytes() for model in wanted if not store.has(model.name))
+
+
+def _offer(better: Mapping[str, Any]) -> str:
+    return f"{better['chrf']:.1f}, {size(better['download_bytes'])}"
 
 
 def page(rows: Sequence[dict[str, Any]], left_out: Mapping[str, str]) -> str:
@@ -165,7 +180,7 @@ def page(rows: Sequence[dict[str, Any]], left_out: Mapping[str, str]) -> str:
 
 def _row(row: dict[str, Any]) -> tuple[str | None, ...]:
     better = row["better"]
-    more = f"{' '.join(better['install'])} ({better['chrf']:.1f})" if better else None
+    more = f"{' '.join(better['install'])} ({_offer(better)})" if better else None
     if row["chrf"] is None:
         return row["from"], row["to"], row["route"], "-", "-", "-", more
     return (

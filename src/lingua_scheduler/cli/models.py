@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from lingua_scheduler.models import Entry, Installed, Stage
+    from lingua_scheduler.models import Entry, Installed, Model, Stage
 
     Act = Callable[[Store, argparse.Namespace], int]
 
@@ -98,6 +98,9 @@ def install_models(store: Store, args: argparse.Namespace) -> int:
     done: list[Installed] = []
     groups = store.catalogue.groups
     named = {m for name in args.names if args.again for m in groups.get(name, (name,))}
+    missing = [model for model in models if model.name in named or not store.is_current(model)]
+    if missing:
+        print(announcement(missing), file=sys.stderr, flush=True)
     try:
         for model in models:
             with progress_on(sys.stderr) as show:
@@ -194,7 +197,7 @@ def about(store: Store, entry: Entry) -> dict[str, Any]:
     return {
         "name": model.name, "purpose": model.purpose, "licence": model.licence,
         "credit": model.credit, "download_bytes": model.download_bytes(),
-        "disk_mb": model.disk_mb, "requires": list(model.requires),
+        "disk_mb": model.disk_mb, "kept_bytes": model.kept_bytes, "requires": list(model.requires),
         "groups": groups_of(store, model.name), "installed": manifest is not None,
         "is_current": entry.is_current,
         "damage": damage or None,
@@ -261,7 +264,8 @@ def group_line(store: Store, name: str, width: int) -> str:
     """Return what a group has and how much of it is still to fetch."""
     models = store.catalogue.expand([name])
     missing = sum(model.download_bytes() for model in models if not store.has(model.name))
-    left = f"{size(missing)} to fetch" if missing else "installed"
+    kept = sum(model.kept_bytes for model in models)
+    left = f"{size(missing)} to fetch, {size(kept)} on disk" if missing else "installed"
     text = f"group {name} ({left}): {' '.join(model.name for model in models)}"
     return textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False)
 
@@ -273,12 +277,26 @@ def page(store: Store, entry: Entry) -> str:
     shown = {
         "for": facts["purpose"], "licence": facts["licence"], "credit": facts["credit"],
         "download": size(fetched) if fetched else "not for this machine",
+        "on disk": f"about {size(facts['kept_bytes'])}",
         "groups": " ".join(facts["groups"]), "requires": " ".join(facts["requires"]),
         "installed": facts["installed_at"], "damaged": facts["damage"], "path": facts["path"],
         "from": "\n            ".join(facts["sources"]),
     }  # fmt: skip
     lines = [f"  {name:9} {value}" for name, value in shown.items() if value]
     return "\n".join([facts["name"], *lines])
+
+
+def announcement(models: Sequence[Model]) -> str:
+    """Return what an install will take, for who may want to stop it before it begins."""
+    fetched = sum(model.download_bytes() for model in models)
+    most = after = 0
+    for model in models:
+        # Archives stay until their model is in its place.
+        most = max(most, after + model.download_bytes() + model.disk_mb * 1_000_000)
+        after += model.kept_bytes
+    what = models[0].name if len(models) == 1 else f"{len(models)} models"
+    disk = f"up to {size(most)} of disk meanwhile, about {size(after)} after"
+    return f"{what}: {size(fetched)} to fetch; {disk}"
 
 
 def installed_line(result: Installed) -> str:

@@ -6,6 +6,7 @@ is `catalogue.toml`; nothing here needs more than the base install, except one p
 
 from lingua_scheduler.models.archives import UnsafeArchive
 from lingua_scheduler.models.catalogue import Catalogue, Model, load_catalogue
+from lingua_scheduler.models.checkpoints import UnsafeCheckpoint
 from lingua_scheduler.models.errors import (
     ModelCorrupt,
     ModelError,
@@ -50,6 +51,7 @@ __all__ = [
     "StoreUnreadable",
     "StoreUnwritable",
     "UnsafeArchive",
+    "UnsafeCheckpoint",
     "apertium_environment",
     "default_root",
     "default_store",

@@ -1,8 +1,10 @@
 """Taking chosen files out of an archive, safely: npm tarballs, wheels and Debian packages.
 
-No dpkg, tar or unzip is needed. Paths may not leave the target, links may not point out of it,
-devices and hard links are refused, and what is written, unpacked and kept in memory is bounded.
-Only what a `take` rule names is written. Knows nothing of the catalogue; used by `store`.
+Also out of a zip file that lies in them, whole or cut into pieces: it is read as a stream, never
+put together on the disk. No dpkg, tar or unzip is needed. Paths may not leave the target, links may
+not point out of it, devices and hard links are refused, and what is written, unpacked and kept in
+memory is bounded. Only what a `take` rule names is written. Knows nothing of the catalogue; used by
+`store`.
 """
 
 from __future__ import annotations
@@ -14,16 +16,19 @@ import tarfile
 import zipfile
 import zlib
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from lingua_scheduler.models.errors import ModelCorrupt
+from lingua_scheduler.models.zip_stream import STRANGE_FLAGS, ZipStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 MEMBERS_MAX = 20_000
 SKIPPED_BYTES_MAX = 100_000_000  # what archives may hold besides what is taken
+PIECE_BYTES = 1 << 18  # of a piece of an inner archive in memory
 XZ_MEMORY_BYTES = 128 << 20  # twice what the strongest usual setting of xz needs
 AR_MAGIC = b"!<arch>\n"
 AR_HEADER_BYTES = 60
@@ -32,7 +37,6 @@ UNREADABLE = (
     tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError,
     ValueError,
 )  # fmt: skip
-ZIP_FLAGS = 0x1 | 0x20 | 0x40  # encrypted, patched, strongly encrypted
 
 
 class UnsafeArchive(ModelCorrupt):
@@ -73,6 +77,26 @@ class Unpacker:
                     self._accept(member)
         except UNREADABLE as error:
             raise ModelCorrupt(self._model, f"cannot unpack {archive.name}: {error}") from error
+
+    def unpack_inner(self, archives: Sequence[tuple[Path, str]], pattern: str, skip: int) -> None:
+        """Take what the rules name out of the zip file that these archives hold pieces of.
+
+        The pieces are the files of this pattern, in the order of the archives. The first `skip`
+        bytes are not looked at, and nothing after the last file that a rule names: whoever needs
+        the middle of a large zip file needs no more pieces than that.
+        """
+        pieces = _pieces(archives, pattern, self._count)
+        try:
+            for entry in ZipStream(pieces, skip):
+                self._accept(
+                    _Member(entry.path, entry.size, "", is_program=False, content=entry.content)
+                )
+                if not self.unused and not any(rule.endswith("/") for rule in self._take):
+                    return
+        except UNREADABLE as error:
+            raise ModelCorrupt(self._model, f"cannot unpack {pattern}: {error}") from error
+        finally:
+            pieces.close()
 
     def finish(self) -> None:
         """Make the links and check that all of them stay inside; every rule must have matched."""
@@ -184,6 +208,25 @@ def _members(archive: Path, kind: str, count: Callable[[int], None]) -> Iterator
             yield _tar_members(tar)
 
 
+def _pieces(
+    archives: Sequence[tuple[Path, str]], pattern: str, count: Callable[[int], None]
+) -> Generator[bytes]:
+    """Give the content of the files of this pattern, a little at a time."""
+    for archive, kind in archives:
+        is_found = False
+        with _members(archive, kind, count) as members:
+            for member in members:
+                if member.content is None or not fnmatchcase(member.path, pattern):
+                    continue
+                is_found = True
+                # What is in a tar file is counted as it is read.
+                piece = _Counted(member.content, count) if kind == "zip" else member.content
+                while chunk := piece.read(PIECE_BYTES):
+                    yield chunk
+        if not is_found:
+            raise zipfile.BadZipFile(f"{archive.name} has none of it")
+
+
 def _tar_members(tar: tarfile.TarFile) -> Iterator[_Member]:
     for entry in tar:
         if entry.isdir():
@@ -199,7 +242,7 @@ def _zip_members(folder: zipfile.ZipFile) -> Iterator[_Member]:
         if entry.is_dir():
             continue
         is_packed_well = entry.compress_type in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
-        if entry.flag_bits & ZIP_FLAGS or not is_packed_well:
+        if entry.flag_bits & STRANGE_FLAGS or not is_packed_well:
             raise zipfile.BadZipFile(f"{entry.filename!r} is packed in a way that is not read here")
         with folder.open(entry) as content:
             yield _Member(entry.filename, entry.file_size, "", is_program=False, content=content)

@@ -52,6 +52,13 @@ class Download(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.path.rsplit("/", 1)[-1]
 
 
+class Inner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A zip file that lies in the archives, perhaps in pieces: what is taken is in that."""
+
+    pattern: str  # its pieces, one in each archive, as a shell would match their paths
+    skip_bytes: int = 0  # of the first piece, which begins in the midst of another file
+
+
 class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One thing that can be installed."""
 
@@ -60,9 +67,12 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     licence: str  # short, as SPDX names it
     credit: str  # whose work it is, in a sentence
     disk_mb: int  # what it needs unpacked; also the bound of unpacking
+    kept_mb: int = 0  # what is left of that after the preparation, if it uses some up
     downloads: tuple[Download, ...]
     take: dict[str, str]  # file or `folder/` of the archives -> file or `folder/` of the model
+    inner: Inner | None = None  # take from the zip file within
     pinned: dict[str, str] = {}  # files of the model whose SHA-256 is known from upstream
+    pinned_raw: dict[str, str] = {}  # the same of files that the preparation uses up
     requires: tuple[str, ...] = ()
     prepare: str = ""  # a step of `prepare.STEPS`
     glibc: str = ""  # the oldest C library the programs start with
@@ -71,8 +81,15 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     def fingerprint(self) -> str:
         """Return what changes when this model's content would."""
         facts = [(d.path, d.sha256) for d in self.downloads]
-        text = msgspec.json.encode([facts, sorted(self.take.items()), self.prepare])
-        return hashlib.sha256(text).hexdigest()
+        described: list[object] = [facts, sorted(self.take.items()), self.prepare]
+        if self.inner:
+            described.append(self.inner)
+        return hashlib.sha256(msgspec.json.encode(described)).hexdigest()
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return about how much an installed one takes."""
+        return (self.kept_mb or self.disk_mb) * 1_000_000
 
     def downloads_here(self) -> tuple[Download, ...]:
         """Return the downloads for this machine, or raise `ModelUnsupported`."""

@@ -62,6 +62,9 @@ def _npm(file: str, known: Collection[str]) -> list[str]:
 def _pip(file: str, _: Collection[str]) -> list[str]:
     if importlib.util.find_spec("pip") is None:
         raise PackagerFailed("is not here")
+    if not file.endswith(".whl"):
+        # For pip to bring sources is to run what is in them.
+        raise PackagerFailed("is not asked for sources, only for wheels")
     name, version = file.split("-")[:2]
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--retries=1", "--no-input"]
     return [sys.executable, "-m", "pip", "download", *options, f"{name}=={version}"]

@@ -1,4 +1,4 @@
-"""What is made of a model's files at install, once: quicker networks (`whisper.py`), transcripts.
+"""What is made of a model's files at install, once: networks (`whisper`, `marian`), transcripts.
 
 Used by `store`.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import re
+import shutil
 import wave
 from typing import TYPE_CHECKING, NamedTuple
 
 from lingua_scheduler.models.errors import ModelCorrupt, PreparationMissing
+from lingua_scheduler.models.marian import convert
 from lingua_scheduler.models.whisper import make_quicker
 
 if TYPE_CHECKING:
@@ -89,8 +91,16 @@ def _check_recording(model: str, path: Path) -> None:
         raise ModelCorrupt(model, f"{path.name} is not 16-bit mono")
 
 
+def share_pieces(_: str, folder: Path) -> None:
+    """Give the target the source's sentencepiece model: a package of Argos has one for both."""
+    for source in folder.glob("*/source.spm"):
+        shutil.copyfile(source, source.with_name("target.spm"))
+
+
 STEPS = {
     "whisper": Step(make_quicker, "onnx"),
+    "marian": Step(convert, "ctranslate2"),
+    "argos": Step(share_pieces),
     "prompts": Step(read_prompts),
     "utterances": Step(read_utterances),
 }

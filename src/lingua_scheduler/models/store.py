@@ -37,7 +37,7 @@ from lingua_scheduler.models.errors import (
 from lingua_scheduler.models.fetch import Item, SilentHosts, fetch, sha256_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 MANIFEST = "manifest.json"
 MEGABYTE = 1_000_000
@@ -226,19 +226,20 @@ class Store:
     ) -> Installed:
         started = time.monotonic()
         fetched = 0
-        if again or not self._is_current(model):
+        if again or not self.is_current(model):
             downloads = model.downloads_here()
             if model.prepare:
                 prepare.check(model.name, model.prepare)
             with _writing(self.root), self._locked(model.name, progress):
                 # Whoever held the lock before may have installed it.
-                if again or not self._is_current(model):
+                if again or not self.is_current(model):
                     fetched = self._build(model, downloads, progress)
         took_s = time.monotonic() - started
         progress(Stage(model.name, "done"))
         return Installed(model.name, self.root / model.name, fetched > 0, fetched, took_s)
 
-    def _is_current(self, model: Model) -> bool:
+    def is_current(self, model: Model) -> bool:
+        """Tell whether a model is installed as the catalogue describes it."""
         return self._entry(model).is_current
 
     def _build(
@@ -251,19 +252,20 @@ class Store:
         _keep_only(work, {download.sha256 for download in downloads})
         self._check_space(model, downloads, work)
         sources = self._download(model, downloads, progress)
-        progress(Stage(model.name, "unpack"))
-        unpacker = Unpacker(model.name, tree, model.take, model.disk_mb * MEGABYTE)
-        for download in downloads:
-            unpacker.unpack(work / download.sha256, kind_of(download.file))
-        unpacker.finish()
-        _check_pinned(model, tree)
-        if model.prepare:
-            progress(Stage(model.name, "prepare"))
-            prepare.run(model.name, model.prepare, tree)
-        _write_manifest(model, tree, sources)
-        _settle(tree)
-        progress(Stage(model.name, "place"))
-        self._put_in_place(model.name, tree)
+        try:
+            progress(Stage(model.name, "unpack"))
+            archives = [(work / one.sha256, kind_of(one.file)) for one in downloads]
+            _unpack(model, archives, tree)
+            if model.prepare:
+                progress(Stage(model.name, "prepare"))
+                prepare.run(model.name, model.prepare, tree)
+            _write_manifest(model, tree, sources)
+            _settle(tree)
+            progress(Stage(model.name, "place"))
+            self._put_in_place(model.name, tree)
+        finally:
+            # Of one that failed only the downloads are of use to the next try.
+            remove_tree(tree)
         remove_tree(work)
         return sum(download.size for download in downloads)
 
@@ -374,9 +376,21 @@ def _findings(folder: Path, path: str, wanted: str) -> list[str]:
         return [f"{path}: cannot be read: {error.strerror or error}"]
 
 
+def _unpack(model: Model, archives: Sequence[tuple[Path, str]], tree: Path) -> None:
+    """Make the tree of what the model takes from its archives, and compare what is known of it."""
+    unpacker = Unpacker(model.name, tree, model.take, model.disk_mb * MEGABYTE)
+    if model.inner:
+        unpacker.unpack_inner(archives, model.inner.pattern, model.inner.skip_bytes)
+    else:
+        for archive, kind in archives:
+            unpacker.unpack(archive, kind)
+    unpacker.finish()
+    _check_pinned(model, tree)
+
+
 def _check_pinned(model: Model, tree: Path) -> None:
     """Raise `ModelCorrupt` unless the files known from upstream are exactly those."""
-    for path, wanted in model.pinned.items():
+    for path, wanted in {**model.pinned, **model.pinned_raw}.items():
         if not (tree / path).is_file() or sha256_of(tree / path) != wanted:
             raise ModelCorrupt(model.name, f"{path} is not the one that upstream published")
 

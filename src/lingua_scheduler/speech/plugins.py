@@ -35,6 +35,7 @@ BUILT_IN: Final[Mapping[str, tuple[str, Role]]] = {
     "router": (f"{HERE}.router:make", "mt"),
     "bergamot": (f"{HERE}.bergamot:make", "mt"),
     "small": (f"{HERE}.small:make", "mt"),
+    "opus": (f"{HERE}.opus:make", "mt"),
     "apertium": (f"{HERE}.apertium:make", "mt"),
     "ctranslate2": (f"{HERE}.ctranslate:make", "mt"),
     "openai-mt": (f"{HERE}.openai_server:make_mt", "mt"),

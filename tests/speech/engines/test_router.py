@@ -113,6 +113,22 @@ def test_if_all_call_it_otherwise_that_is_its_name_there() -> None:
     assert alone.remarks == (guards.NAMES,)
 
 
+def test_what_was_measured_to_be_best_is_taken_where_it_is_there_and_as_long_as_it_works() -> None:
+    """With the table of the package: OPUS for French, and what comes after it."""
+    pair = ("en", "fr")
+    text = "Good morning, friends."
+
+    def ask(**does: Callable[[str], str]) -> Rendered:
+        engines = {name: Says(one, pair) for name, one in does.items()}
+        return Router(engines, table.load(), 3).translate(text, *pair, WATCH)
+
+    assert ask(apertium=marked).route == "apertium:en>fr"
+    assert ask(apertium=marked, opus=marked) == Rendered(f"<{text}>", "opus:en>fr", ())
+    fallen = Rendered(f"<{text}>", "apertium:en>fr", (guards.FALLBACK,))
+    assert ask(apertium=marked, opus=refuse) == fallen
+    assert ask(apertium=marked, opus=lambda _: "oui oui oui oui oui oui oui") == fallen
+
+
 class Doubts(Says):
     """A translator that is never sure."""
 

@@ -97,6 +97,25 @@ def test_one_wrong_figure_is_put_right_and_more_are_not() -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "output", "changed"),
+    [
+        ("火车五点钟出发。", "The train leaves at 5:00.", ((), ())),
+        ("会议定于2026年11月17日举行。", "It is on 17 November 2026.", ((), ())),
+        ("价格是3万元。", "The price is 30,000 yuan.", ((), ())),
+        ("他有2.5亿美元。", "He has 250 million dollars.", ((), ())),
+        ("我有28本书。", "I have 82 books.", (("28",), ("82",))),
+        ("他生于1987年。", "He was born then.", (("1987",), ())),
+    ],
+)
+def test_numbers_in_chinese_may_become_figures_and_months_become_words(
+    source: str, output: str, changed: tuple[tuple[str, ...], tuple[str, ...]]
+) -> None:
+    assert guards.changed_numbers(source, output, ("zh", "en")) == changed
+    if changed == ((), ()):
+        assert guards.with_numbers(source, output, ("zh", "en")) == output
+
+
+@pytest.mark.parametrize(
     ("source", "output", "cut"),
     [
         ("The law.", "La ley, la ley, la ley fue hecha.", "La ley fue hecha."),

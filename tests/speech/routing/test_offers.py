@@ -33,7 +33,9 @@ def test_every_translation_of_the_catalogue_is_an_offer() -> None:
         (("en", "it"), (), ("apertium-eng-spa", "apertium-spa-ita")),
         (("en", "it"), (("en", "es"),), ("apertium-spa-ita",)),
         (("fr", "ca"), (), ("apertium-eng-spa", "apertium-fra-spa", "apertium-eng-cat")),
+        (("zh", "en"), (), ("argos-zho-eng",)),
         (("en", "zh"), (), ()),
+        (("en", "fr"), (), ("apertium-eng-spa", "apertium-fra-spa")),
     ],
 )
 def test_the_fewest_models_are_named(

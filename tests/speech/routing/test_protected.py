@@ -93,3 +93,24 @@ def test_any_text_comes_back_whole(text: str, language: str) -> None:
     plain = sentences.plain(text)
     masked = mask(plain, language)
     assert restore(masked.text, masked.kept).replace(" ", "") == plain.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "masked", "kept"),
+    [
+        (
+            "请发邮件到info@example.com或者打电话。",
+            "请发邮件到XQ1或者打电话。",
+            ("info@example.com",),
+        ),
+        ("我在学C++编程很难。", "我在学XQ1编程很难。", ("C++",)),
+        ("号码是8837261。", "号码是XQ1。", ("8837261",)),
+        ("今天" * 60, "今天" * 60, ()),
+    ],
+)
+def test_without_spaces_a_piece_ends_where_the_script_begins_again(
+    text: str, masked: str, kept: tuple[str, ...]
+) -> None:
+    found = mask(text, "zh")
+    assert found == (masked, kept)
+    assert restore(found.text, found.kept) == text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from tempfile import NamedTemporaryFile
 from time import perf_counter
@@ -20,7 +20,7 @@ from lingua_scheduler.bench.translation.sets import Direction, all_sets
 from lingua_scheduler.interpret import quantile
 from lingua_scheduler.models import default_store
 from lingua_scheduler.speech.engine import EngineError, Rendered, text_of
-from lingua_scheduler.speech.engines.router import KNOWN, pairs_of
+from lingua_scheduler.speech.engines.router import default_members, pairs_of
 from lingua_scheduler.speech.host import Crew, CrewRules
 from lingua_scheduler.speech.plugins import Spec
 from lingua_scheduler.speech.routing import routes, table
@@ -47,7 +47,7 @@ class Plan:
     # Only these; none: all that there are sentences for.
     directions: frozenset[Direction] = frozenset()
     # Translators beside which the router is measured.
-    use: tuple[str, ...] = tuple(KNOWN["use"].split("+"))
+    use: tuple[str, ...] = field(default_factory=default_members)
 
 
 async def measure_translation(plan: Plan, tell: Callable[[str], None]) -> TranslationReport:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from lingua_scheduler.models import Store
 
-FILES: Final = ("everyday-en-es.tsv", "everyday-en-fr.tsv", "interface.tsv")
+FILES: Final = (
+    "everyday-en-es.tsv", "everyday-en-fr.tsv", "interface.tsv", "interface-en-zh.tsv",
+)  # fmt: skip
 PROMPTS: Final = "recordings-prompts-{language}"
 PROMPT_LANGUAGES: Final = ("es", "fr")
 

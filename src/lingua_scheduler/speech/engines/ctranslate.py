@@ -59,7 +59,7 @@ BATCH: Final = 4
 # A translation is not much longer than its source; without a bound a bad model never ends.
 GROWTH: Final = 3
 SPARE_TOKENS: Final = 20
-# A piece longer than this is cut: models were taught with up to 512.
+# A piece longer than this is cut, before and after: models were taught with up to 512.
 MOST_TOKENS: Final = 500
 
 Direction = tuple[str, str]
@@ -180,7 +180,7 @@ class Model:
                 tokens,
                 target_prefix=prefix,
                 beam_size=self._beam,
-                max_decoding_length=GROWTH * longest + SPARE_TOKENS,
+                max_decoding_length=min(GROWTH * longest + SPARE_TOKENS, MOST_TOKENS),
                 return_scores=True,
             )
         except RuntimeError as error:

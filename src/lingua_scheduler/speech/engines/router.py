@@ -4,11 +4,12 @@ For each direction it knows the ways that its translators make together (direct,
 language) and takes the one that was measured to be best (`routing/scores.tsv`, written by `lingua
 bench translation`). A sentence whose translation fails or cannot be right (`routing/guards.py`)
 goes the next way; addresses, codes and names of accounts come through all of them. A translator
-that cannot be loaded is left out, and that is said on stderr.
+that cannot be loaded is left out, and that is said on stderr; of `opus`, if nobody named it and
+none of its models is installed, nothing is said.
 
 | option | default | what it is |
 |---|---|---|
-| use | bergamot+small+apertium | the translators, the preferred first where nothing was measured |
+| use | bergamot+small+opus+apertium | the translators, the preferred first if none was measured |
 | NAME.OPTION | | an option of one of them: `apertium.pairs=en-es` |
 | scores | | another table than the package's |
 | tries | 3 | how many ways a sentence may go |
@@ -35,7 +36,7 @@ from lingua_scheduler.speech.engine import (
     text_of,
 )
 from lingua_scheduler.speech.engines import options as reading
-from lingua_scheduler.speech.engines import sentences
+from lingua_scheduler.speech.engines import opus, sentences
 from lingua_scheduler.speech.plugins import Spec
 from lingua_scheduler.speech.routing import guards, kinds, protected, routes, table
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     from lingua_scheduler.speech.routing.routes import Direction, Ranked, Route
 
-KNOWN: Final = {"use": "bergamot+small+apertium", "scores": "", "tries": "3"}
+KNOWN: Final = {"use": "bergamot+small+opus+apertium", "scores": "", "tries": "3"}
 NAME: Final = "router"
 
 
@@ -72,15 +73,23 @@ class Team(NamedTuple):
     tries: int
 
 
+def default_members() -> tuple[str, ...]:
+    """Return the translators of a router that is told nothing: what is large only if installed."""
+    names = KNOWN["use"].split("+")
+    return tuple(name for name in names if name != "opus" or opus.is_installed())
+
+
 def team_of(options: Mapping[str, str]) -> Team:
     """Read the options of a router; raises `ConfigError`."""
     names = reading.listed({**KNOWN, **options}, "use")
     if not names or NAME in names or len(set(names)) < len(names):
         raise ConfigError("engines", f"use={options.get('use')!r} must be other translators, once")
+    used = names if "use" in options else default_members()
     own, members = dict(options), []
     for name in names:
         own, of_it = reading.family(own, name)
-        members.append(Spec("mt", name, of_it))
+        if name in used:
+            members.append(Spec("mt", name, of_it))
     taken = plugins.take(own, KNOWN)
     for spec in members:
         plugins.check(spec)

@@ -47,6 +47,9 @@ COPIED_WORDS: Final = 4
 FIGURE = re.compile(r"\d(?:[\d.,'\u2019\u00a0\u202f]*\d)?")
 SEPARATORS = re.compile(r"\D")
 AFTERNOON = re.compile(r"\b[ap]\.? ?m\b\.?", re.IGNORECASE)
+# Numbers in Chinese signs; and figures before such a sign: 3 of ten thousands, or of months.
+CHINESE_NUMBER = re.compile("[零〇一二三四五六七八九十百千万亿两]")
+CHINESE_FIGURE = re.compile(r"\d(?:[\d.,]*\d)?(?=[十百千万亿月])")
 WORD = re.compile(r"\w+")
 # A word with a capital that does not begin a sentence, or comes after a title; stand-ins are none.
 _TITLES = "|".join(rf"(?<=\b{title}\. )" for title in ("Mr", "Ms", "Mrs", "Dr", "Sr", "Sra", "Dra"))
@@ -199,8 +202,12 @@ def changed_numbers(
     lacking, added = Counter(wanted) - Counter(got), Counter(got) - Counter(wanted)
     if AFTERNOON.search(source) or AFTERNOON.search(output):
         lacking, added = _without_afternoons(lacking, added)
-    lost = tuple(one for one in lacking.elements() if not _is_spelt(one, output, direction[1]))
-    numbers_said = any(word in NUMBER_WORDS for word in WORD.findall(source.lower()))
+    otherwise = {SEPARATORS.sub("", one) for one in CHINESE_FIGURE.findall(source)}
+    lost = tuple(one for one in lacking.elements()
+                 if one not in otherwise and not _is_spelt(one, output, direction[1]))  # fmt: skip
+    numbers_said = bool(otherwise or CHINESE_NUMBER.search(source)) or any(
+        word in NUMBER_WORDS for word in WORD.findall(source.lower())
+    )
     return lost, () if numbers_said else tuple(added.elements())
 
 

@@ -28,7 +28,11 @@ OFFERS: Final[Mapping[str, tuple[str, frozenset[tuple[str, str]]]]] = {
     "apertium-spa-por": ("apertium", _both(("es", "pt"))),
     "apertium-spa-ita": ("apertium", _both(("es", "it"))),
     "apertium-eng-cat": ("apertium", _both(("en", "ca"))),
+    "argos-zho-eng": ("opus", frozenset({("zh", "en")})),
+    "opus-eng-fra": ("opus", _both(("en", "fr"))),
 }
+# Hundreds of megabytes: for who wants it better, not for who only wants it at all.
+LARGE: Final = frozenset({"opus-eng-fra"})
 
 # A way has three steps at most.
 MODELS_MAX: Final = 3
@@ -46,9 +50,9 @@ def pairs_with(
 
 
 def to_install(direction: Direction, installed: Collection[Direction] = ()) -> tuple[str, ...]:
-    """Return the fewest models that bring a direction that is not there; none: nothing does."""
+    """Return the fewest models, no large one, that bring a direction; none: nothing does."""
     for count in range(1, MODELS_MAX + 1):
-        for models in combinations(OFFERS, count):
+        for models in combinations([name for name in OFFERS if name not in LARGE], count):
             if direction in directions(pairs_with({"": installed}, models)):
                 return models
     return ()

@@ -42,6 +42,8 @@ STRANGE = (
     "[^\\x00-\\u024f\\u02b0-\\u036f\\u1e00-\\u1eff\\u2000-\\u206f\\u20a0-\\u20bf\\u2116\\u2122\\s]"
 )
 FOREIGN = rf"{STRANGE}(?:[\s\ufe0f\u200d-]*{STRANGE})*\ufe0f?"
+# What is between Chinese and Japanese signs.
+UNSPACED = re.compile("[^\u2e80-\u9fff\uff00-\uffef]+")
 
 
 class Masked(NamedTuple):
@@ -59,11 +61,17 @@ def mask(text: str, language: str, terms: Mapping[str, str] | None = None) -> Ma
     def replaced(found: re.Match[str]) -> str:
         kept.append(meant.get(found.group().lower(), found.group()))
         # Apart from a letter or a digit beside it: `XQ1` and a 5 would be another one.
-        before = " " if WORD.search(text[max(0, found.start() - 1) : found.start()]) else ""
-        after = " " if WORD.match(text[found.end() : found.end() + 1]) else ""
+        around = found.string
+        before = " " if WORD.search(around[max(0, found.start() - 1) : found.start()]) else ""
+        after = " " if WORD.match(around[found.end() : found.end() + 1]) else ""
         return f"{before}{MARK}{len(kept)}{after}"
 
-    return Masked(_pattern(language, tuple(meant)).sub(replaced, text), tuple(kept))
+    pattern = _pattern(language, tuple(meant))
+    if base_of(language) in LATIN:
+        return Masked(pattern.sub(replaced, text), tuple(kept))
+    # Where no space is between words, a piece ends where their script begins again.
+    masked = UNSPACED.sub(lambda found: pattern.sub(replaced, found.group()), text)
+    return Masked(masked, tuple(kept))
 
 
 def _pattern(language: str, terms: tuple[str, ...]) -> re.Pattern[str]:
