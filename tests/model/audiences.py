@@ -74,10 +74,10 @@ class Audiences:
     def relay(self, speaker: str, *, tells: bool) -> None:
         cell, twin = self.home(speaker)
         done = sorted(self.reached) if tells else []
-        effects, ahead = self.world.run(self.store.relay_run(cell, speaker, done))
-        released, expected = twin.relay_run(speaker, done)
+        effects, ahead, is_cut = self.world.run(self.store.relay_run(cell, speaker, done))
         rows = [(a.id, f"{a.kind} {a.head}", a.age_ms, list(a.listeners)) for a in ahead]
-        assert (released_rows(effects.released), rows) == (released, expected)
+        expected = twin.relay_run(speaker, done)
+        assert (released_rows(effects.released), rows, is_cut) == expected
         self.ahead = [*ahead, *self.ahead][:8]
         self.world.replies["relayed" if ahead else "relay is done"] += 1
 

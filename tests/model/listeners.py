@@ -24,6 +24,8 @@ class Item:
     kind: str
     head: str
     audience: str
+    # Who of a large room still waits, once that was noted.
+    waiting: str | None = None
 
     @property
     def speaker(self) -> str:
@@ -40,7 +42,11 @@ class Item:
 
     @property
     def line(self) -> str:
-        return f"{self.id} {self.at} {self.kind} {self.head}\n{self.audience}"
+        return f"{self.id} {self.at} {self.kind} {self.head}\n{self.left}"
+
+    @property
+    def left(self) -> str:
+        return self.audience if self.waiting is None else self.waiting
 
 
 @dataclass
@@ -52,6 +58,9 @@ class Step:
     # Listeners here, and '/cell' of others, that an earlier outcome has not reached.
     held: set[str] = field(default_factory=set)
     ahead: list[tuple[str, str, int, list[str]]] = field(default_factory=list)
+    # How many listeners may still get an outcome; whether some must wait for the next step.
+    left: int = 0
+    is_cut: bool = False
 
 
 class Listeners:
@@ -75,7 +84,7 @@ class Listeners:
         if item.is_kept:
             self.heards[item.id] = {"#"}
         self.relays.setdefault(session_id, []).append(item)
-        return self.relay_walk(session_id, out, Step())
+        return self.relay_walk(session_id, out, Step(left=self.policy.hear_at_once))
 
     def relay_walk(self, session_id: str, out: list, step: Step) -> int:
         items, is_first, seq = self.relays.get(session_id, []), True, 0
@@ -99,9 +108,11 @@ class Listeners:
     def relay_hear(self, item: Item, step: Step) -> tuple[list[str], bool]:
         elsewhere: list[str] = []
         cells: set[str] = set()
-        waits = False
-        for where in item.audience.split():
+        waiting: list[str] = []
+        is_cut = False
+        for where in item.left.split():
             cell, _, name = where.partition("/")
+            waits, before = False, len(self.log)
             if cell != self.name:
                 if f"{cell} {item.id}" not in step.done:
                     cells.add(f"/{cell}")
@@ -110,13 +121,21 @@ class Listeners:
                         elsewhere.append(where)
             elif name in step.held:
                 waits = True
+            elif not step.left:
+                step.held.add(name)
+                waits = is_cut = True
             elif not self.hear(name, item):
                 self.unreached.add((name, item.id))
                 if self.now - item.at < ABSENT_MS:
                     step.held.add(name)
                     waits = True
+            step.left -= len(self.log) - before
+            waiting += [where] if waits else []
         step.held |= cells
-        return elsewhere, waits
+        step.is_cut |= is_cut
+        if is_cut:
+            item.waiting = " ".join(waiting)
+        return elsewhere, bool(waiting)
 
     def hear(self, name: str, item: Item) -> bool:
         session = self.sessions.get(name)
@@ -172,11 +191,11 @@ class Listeners:
 
     # The scripts
 
-    def relay_run(self, session_id: str, done: list[str]) -> tuple[list, list]:
+    def relay_run(self, session_id: str, done: list[str]) -> tuple[list, list, bool]:
         released: list = []
-        step = Step(frozenset(done))
+        step = Step(frozenset(done), left=4 * self.policy.hear_at_once)
         self.relay_walk(session_id, released, step)
-        return released, step.ahead
+        return released, step.ahead, step.is_cut
 
     def outbox_put(self, heard_id: str, line: str, names: list[str]) -> list[str]:
         kind, _, head = line.partition(" ")

@@ -69,7 +69,7 @@ SMALL = {
 }
 
 POLICIES = (
-    FleetPolicy(**SMALL),
+    FleetPolicy(**SMALL, hear_at_once=1),
     FleetPolicy(**{**SMALL, "spread": True, "attempts_max": 3, "good_beats": 2, "explains": True}),
     FleetPolicy(
         **{

@@ -128,7 +128,7 @@ class Stage:
         """Bring everything everywhere, as an instance that lives does."""
         done: list[str] = []
         while True:
-            _, ahead = await self.store.relay_run(self.home, "ann", done)
+            _, ahead, _ = await self.store.relay_run(self.home, "ann", done)
             new = [entry for cell in ("c1", "c2") for entry in await self.put(ahead, cell)]
             if not set(new) - set(done):
                 return

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 import servers
+from lingua_scheduler.state.policy import HEAR_AT_ONCE
 from lingua_scheduler.state.records import Answer, Claim, Heard, Listener
 from lingua_scheduler.state.reply import Reply
 from state.audience import NOW_MS, Kept, Stage, play
@@ -108,6 +109,54 @@ def test_own_outcomes_and_those_of_others_share_a_listeners_positions(
         await s.store.lane_fill(s.home, "bob", "es", index=1)
         found = [(entry.seq, entry.kind) for entry in await s.outbox(HERE)]
         assert found == [(1, "missing"), (2, "heard"), (3, "missing")]
+
+    play(server, scenario)
+
+
+# Large rooms
+
+
+def test_a_large_room_hears_in_several_steps_and_each_in_order(server: servers.Server) -> None:
+    async def scenario(s: Stage) -> None:
+        crowd = [f"c0/m{number}" for number in range(5 * HEAR_AT_ONCE + 3)]
+        await s.open(*crowd)
+        audience = " ".join(crowd)
+        first = await s.say(0, audience)
+        assert [row.session for row in first.heard[0].listeners] == [
+            where[3:] for where in crowd[:HEAR_AT_ONCE]
+        ]
+        assert first.is_relaying
+        # What comes meanwhile is not heard before it: the oldest goes on first.
+        second = await s.say(1, audience)
+        heard = [(item.head.split(" ")[0], len(item.listeners)) for item in second.heard]
+        assert heard == [("0", HEAR_AT_ONCE)]
+        assert await s.passed() == []
+        steps = []
+        while True:
+            step = await s.store.relay_run(s.home, "ann")
+            steps.append([len(item.listeners) for item in step.effects.heard])
+            if not step.is_cut:
+                break
+        assert sum(map(sum, steps)) == 2 * len(crowd) - 2 * HEAR_AT_ONCE
+        assert all(sum(given) <= 4 * HEAR_AT_ONCE for given in steps)
+        for where in crowd:
+            assert await s.indices(where) == [0, 1]
+        assert await s.passed() == [(0, "es"), (1, "es")]
+        assert "relay" not in await s.keys("c0")
+
+    play(server, scenario)
+
+
+def test_who_waited_for_its_turn_hears_it_though_the_instance_died(server: servers.Server) -> None:
+    async def scenario(s: Stage) -> None:
+        crowd = [f"c0/m{number}" for number in range(HEAR_AT_ONCE + 1)]
+        await s.open(*crowd)
+        await s.say(0, " ".join(crowd))
+        assert await s.indices(crowd[-1]) == []
+        assert await s.timer() is not None
+        await s.bring_all()
+        assert await s.indices(crowd[-1]) == [0]
+        assert await s.passed() == [(0, "es")]
 
     play(server, scenario)
 

@@ -140,7 +140,7 @@ async def use_every_script_of_listeners(s: Scene) -> None:
         cell, made.placement.job, 1, made.placement.node, kind="completed",
         payload=(b"sound", b"text"),
     )  # fmt: skip
-    _, (item,) = await store.relay_run(cell, "p")
+    _, (item,), _ = await store.relay_run(cell, "p")
     await store.outbox_put(cell, Ahead("x|1|1", *item[1:6], ("c0/q",)), ["q"])
     await store.relay_run(cell, "p", [f"c7 {item.id}"])
     others = msgspec.msgpack.encode({"audience": "c0/q", "readers": "c0/r", "readers_from": 1})

@@ -169,8 +169,8 @@ class Repairs:
 
     async def _relay(self, finding: Finding) -> Done:
         """Go on with what listeners here have not got; for the others this sets the timer."""
-        effects, _ = await self._store.relay_run(self._cell(finding), finding.name)
-        await self._perform(effects)
+        step = await self._store.relay_run(self._cell(finding), finding.name)
+        await self._perform(step.effects)
         return self._done(finding)
 
     # Nodes

@@ -53,11 +53,11 @@ class Relay:
     async def _bring(self, home: Cell, session: str, work: Work) -> None:
         reached: list[str] = []
         while True:
-            effects, ahead = await self._store.relay_run(home, session, reached)
+            step = await self._store.relay_run(home, session, reached)
             # What still waits has a timer: it is not asked for again at once.
-            work.take(effects._replace(is_relaying=False))
-            more = await self._reach(ahead, work)
-            if not more:
+            work.take(step.effects._replace(is_relaying=False))
+            more = await self._reach(step.ahead, work)
+            if not more and not step.is_cut:
                 return
             # All of this run: what others still wait for would else be brought here again.
             reached += more

@@ -31,11 +31,12 @@ from lingua_scheduler.messages.to_client import (
     WebrtcOfferRelay,
 )
 from lingua_scheduler.session.rooms import RoomProblem, canonical, check_code
+from lingua_scheduler.state.policy import HEAR_AT_ONCE
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.room_store import Entering, Visit
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from lingua_scheduler.config import Settings
     from lingua_scheduler.live.profile import Profile
@@ -115,9 +116,24 @@ class Hall:
         if not wanted.lanes and not wanted.same_language:
             return Audience(profile.own_targets())
         targets = tuple(
-            Target(code, code, room.places_of(heard_by)) for code, heard_by in wanted.lanes.items()
+            Target(code, code, room.places_of(self._readiest_first(heard_by)))
+            for code, heard_by in wanted.lanes.items()
         )
-        return Audience(targets, room.places_of(wanted.same_language), is_room=True)
+        readers = room.places_of(self._readiest_first(wanted.same_language))
+        return Audience(targets, readers, is_room=True)
+
+    def _readiest_first(self, names: tuple[str, ...]) -> Sequence[str]:
+        """Return listeners with those last who are behind with reading, as far as that is known.
+
+        In a large room outcomes come to the first ones first.
+        """
+        if len(names) <= HEAR_AT_ONCE:
+            return names
+        return sorted(names, key=self._is_behind)
+
+    def _is_behind(self, name: str) -> bool:
+        session = self._board.sessions.get(name)
+        return session is not None and session.outlet is not None and session.outlet.is_behind
 
     def _spoke(self, speaker: str, room: Room) -> None:
         now = self._clock.now_ms()

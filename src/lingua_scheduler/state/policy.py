@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # How long one instance has to act on a timer it claimed before another may.
 CLAIM_MS = 1000
+# A step for so many takes less than a millisecond.
+HEAR_AT_ONCE = 16
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +41,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     resume_ms: int = 120_000
     kept_bytes_max: int = 16 << 20
     sticky_pools: bool = True
+    # Listeners that get an outcome in the step that releases it; the others follow in later ones.
+    hear_at_once: int = HEAR_AT_ONCE
     # Placements tell what they looked at.
     explains: bool = False
 
@@ -91,6 +95,7 @@ def of_jobs(settings: Settings) -> dict[str, Any]:
         "resume_ms": settings.sessions.resume_ms,
         "kept_bytes_max": settings.rooms.kept_bytes_max,
         "explains": settings.log.jobs == "all",
+        "hear_at_once": HEAR_AT_ONCE,
     }
     names = [name for name in Policy.__struct_fields__ if name not in elsewhere]
     return elsewhere | {name: getattr(jobs, name) for name in names}

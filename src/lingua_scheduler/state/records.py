@@ -176,6 +176,16 @@ class Ahead(NamedTuple):
     listeners: tuple[str, ...]
 
 
+class Relayed(NamedTuple):
+    """What one step brought to a speaker's listeners."""
+
+    effects: Effects
+    # What is for other cells.
+    ahead: tuple[Ahead, ...]
+    # More listeners of the speaker's own cell only wait for their turn.
+    is_cut: bool
+
+
 class Lease(NamedTuple):
     """A slot held for an attempt. `home` is the job's cell when that is not the node's."""
 

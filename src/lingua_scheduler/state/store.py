@@ -42,6 +42,7 @@ from lingua_scheduler.state.records import (
     Opening,
     OutboxPage,
     PoolRow,
+    Relayed,
     Reserved,
     Resumed,
     Settled,
@@ -272,12 +273,11 @@ class Store:
 
     # Listeners
 
-    async def relay_run(
-        self, cell: Cell, session: str, done: Sequence[str] = ()
-    ) -> tuple[Effects, tuple[Ahead, ...]]:
-        """Go on with what a speaker's listeners have not got; returns what is for other cells."""
+    async def relay_run(self, cell: Cell, session: str, done: Sequence[str] = ()) -> Relayed:
+        """Go on with what a speaker's listeners have not got."""
         raw = await self._run("relay_run", cell, self._jobs_policy, session, *done)
-        return read_effects([*raw[:5], [], []], cell), read_ahead(raw[5])
+        effects = read_effects([*raw[:5], [], []], cell)
+        return Relayed(effects, read_ahead(raw[5]), bool(raw[6]))
 
     async def outbox_put(
         self, cell: Cell, item: Ahead, listeners: Sequence[str]

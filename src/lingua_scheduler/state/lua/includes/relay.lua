@@ -1,20 +1,22 @@
 -- The way of an outcome to its listeners. Who they are was decided when the utterance was cut:
 -- `cell/session` of each, with spaces between. Those of this cell get it in the step that releases
--- it. Where some are in other cells, or not there after the store lost them, it stands in the list
+-- it, the first of them in a large room: nobody else's step waits for all. Where some wait for
+-- their turn, are in other cells, or not there after the store lost them, it stands in the list
 -- `relay:<session>` until everybody has it: any instance may go on with it (`relay_run`), and the
 -- timer `x|<session>` makes sure that one does. In the list: `id at_ms kind index lane job attempt
--- reason`, a newline, the audience. The speaker is told that it passed (an entry `+kind ...` in its
+-- reason`, a newline, the audience (of a large room: who of it still waits). The speaker is told that it passed (an entry `+kind ...` in its
 -- own outbox, with the text) when nobody waits for it any more; of transcripts it is told nothing.
 --- @include "includes/hear"
 local RELAY_MS, ABSENT_MS, LISTED = 1000, 5000, '#'
 
 -- Gives an outcome to its listeners of this cell. `done`: 'cell id' that were reached elsewhere,
 -- which means all of its listeners there; therefore `held` has, besides listeners here, whole other
--- cells that an earlier outcome has not reached. Returns whether anybody waits, and those elsewhere
--- who may get it now, or nil.
-local function relay_hear(item, audience, policy, done, held, out)
-  local rows, waits, elsewhere, cells = {}, false, nil, {}
+-- cells that an earlier outcome has not reached. `turn.left`: how many may get one in this step.
+-- Returns who waits, those elsewhere who may get it now, or nil, and whether a turn ended it.
+local function relay_hear(item, audience, policy, done, held, out, turn)
+  local rows, waiting, elsewhere, cells, is_cut = {}, {}, nil, {}, false
   for where, cell, name in string.gmatch(audience, '(([^/ ]+)/([^ ]+))') do
+    local waits = false
     if cell ~= CELL then
       if not done[cell .. ' ' .. item.id] then
         waits, cells[cell] = true, true
@@ -25,13 +27,17 @@ local function relay_hear(item, audience, policy, done, held, out)
       end
     elseif held[name] then
       waits = true
+    elseif #rows >= 4 * turn.left then
+      waits, held[name], is_cut = true, true, true
     elseif not hear(name, item, policy, rows) and now - item.at < ABSENT_MS then
       waits, held[name] = true, true
     end
+    if waits then waiting[#waiting + 1] = where end
   end
   for cell in pairs(cells) do held['/' .. cell] = true end
+  turn.left = turn.left - #rows / 4
   heard_note(item, rows, out)
-  return waits, elsewhere
+  return waiting, elsewhere, is_cut
 end
 
 -- Everybody has it: the speaker is told so. Returns the position.
@@ -57,17 +63,24 @@ local function relay_ahead(item, elsewhere)
     elsewhere }
 end
 
--- Goes on with what listeners have not got yet, in order; `ahead` collects what is for other cells.
--- Returns the speaker's position of the last one, 0 while some wait for it.
-local function relay_walk(session, s, policy, done, out, ahead)
+-- Goes on with what listeners have not got yet, in order, for so many of them; `ahead` collects what
+-- is for other cells. Returns the speaker's position of the last one, 0 while some wait for it.
+local function relay_walk(session, s, policy, done, out, listeners_max, ahead)
   local list, held, is_first, seq = BASE .. 'relay:' .. session, {}, true, 0
+  local turn, place = { left = listeners_max }, 0
   for _, line in ipairs(redis.call('LRANGE', list, 0, -1)) do
     local id, at, kind, head, audience =
       string.match(line, '^(%S+) (%d+) (%S+) ([^\n]+)\n(.*)$')
     local item = heard_item(id, kind, head, at)
-    local waits, elsewhere = relay_hear(item, audience, policy, done, held, out)
-    if waits then
+    local waiting, elsewhere, is_cut = relay_hear(item, audience, policy, done, held, out, turn)
+    if #waiting > 0 then
       is_first, seq = false, 0
+      if is_cut then
+        local told = string.match(line, '^[^\n]+')
+        redis.call('LSET', list, place, told .. '\n' .. table.concat(waiting, ' '))
+        out.is_cut = true
+      end
+      place = place + 1
       if ahead and item.is_kept then
         -- As long as somebody waits, also behind another one.
         redis.call('PEXPIRE', BASE .. 'heard:' .. item.id, 2 * policy.resume_ms)
@@ -76,6 +89,8 @@ local function relay_walk(session, s, policy, done, out, ahead)
     elseif is_first then
       redis.call('LPOP', list)
       seq = relay_passed(session, s, item, out)
+    else
+      place = place + 1
     end
   end
   if is_first then
@@ -101,5 +116,5 @@ local function relay_begin(session, s, entry, out)
   end
   redis.call('RPUSH', BASE .. 'relay:' .. session, id .. ' ' .. string.format('%.0f', now) .. ' '
     .. kind .. ' ' .. head .. '\n' .. audience)
-  return relay_walk(session, s, policy, {}, out)
+  return relay_walk(session, s, policy, {}, out, policy.hear_at_once)
 end
