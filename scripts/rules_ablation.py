@@ -2,8 +2,8 @@
 
 One rule after the other is switched off, and the router is measured on the sets of `lingua bench
 translation` (prompts and everyday, English and Spanish). What no rule changes is asked once.
-`python scripts/rules_ablation.py`: all rules of both directions, one by one;
-`python scripts/rules_ablation.py "en>es" polite negation`: these together.
+`python scripts/rules_ablation.py en`: all rules from English, one by one;
+`python scripts/rules_ablation.py en polite negation`: these together.
 """
 
 from __future__ import annotations
@@ -23,8 +23,14 @@ from lingua_scheduler.speech.scores import chrf
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-SETS: Final = ("prompts", "everyday")
-RULED: Final = {("en", "es"), ("es", "en")}
+# What the rules from a language are measured on: wherever the node uses them.
+SETS: Final = {
+    "en": (("prompts", "en", "es"), ("everyday", "en", "es"), ("interface", "pt", "es"),
+           ("everyday", "en", "fr")),
+    "es": (("prompts", "es", "en"), ("everyday", "es", "en"), ("interface", "es", "pt"),
+           ("everyday", "fr", "en")),
+}  # fmt: skip
+NEVER = re.compile("(?!)" + "".join(f"(?P<{name}>)" for name in ("wh", "who", "aux")))
 # A rule, as what is put where, so that it changes nothing.
 Rule = tuple[Any, str, Any]
 
@@ -45,7 +51,7 @@ class Remembered:
     def translate(self, text: str, source: str, target: str, watch: Watch) -> str | Rendered:
         """Ask, or remember."""
         key = (text, source, target)
-        if self._is_ruled and (source, target) in RULED:
+        if self._is_ruled and "en" in (source, target):
             self._touched[0] = True
             return self._engine.translate(*key, watch)
         if key not in self._said:
@@ -93,7 +99,7 @@ def rules(source: str) -> dict[str, Rule]:
         found["negation"] = (module, "kept_in_spanish", lambda _, text: text)
         found["CONTRACTIONS"] = (module, "CONTRACTIONS", ())
         patterns = ("ASKED_THING", "INVERTED", "BARE_RELATIVE")
-        found |= {name: (module, name, re.compile("(?!)")) for name in patterns}
+        found |= {name: (module, name, NEVER) for name in patterns}
     else:
         found["negation"] = (module, "kept_in_english", lambda _, text: text)
     return {name: rule for name, rule in found.items() if hasattr(rule[0], rule[1])}
@@ -159,15 +165,15 @@ class Measure:
         return [got - before for got, before in pairs]
 
 
-def measure(direction: tuple[str, str], names: Sequence[str]) -> None:
-    """Print what the node has, and what it has less without each rule."""
-    known = {one.name: one for one in all_sets(default_store()) if one.direction == direction}
+def measure(source: str, names: Sequence[str]) -> None:
+    """Print what the node has, and what it has less without each rule from a language."""
+    known = {(one.name, *one.direction): one for one in all_sets(default_store())}
     touched, router = [False], make({})
     engines: Any = router._engines  # noqa: SLF001 only here it is looked into
     engines.update({name: Remembered(engine, touched) for name, engine in engines.items()})
-    table = rules(direction[0])
-    whole = Measure(router, [known[name] for name in SETS], touched)
-    print(">".join(direction), *SETS, sep="\t")
+    table = rules(source)
+    whole = Measure(router, [known[name] for name in SETS[source]], touched)
+    print(f"from {source}", *("{} {}>{}".format(*name) for name in SETS[source]), sep="\t")
     print("all rules", *(f"{score:.2f}" for score in whole.whole), sep="\t", flush=True)
     for group in [[name] for name in table] if not names else [names]:
         changes = whole.changes([table[name] for name in group])
@@ -177,9 +183,7 @@ def measure(direction: tuple[str, str], names: Sequence[str]) -> None:
 
 def main() -> None:
     """Measure what the command line says."""
-    for direction in [sys.argv[1]] if len(sys.argv) > 2 else ["en>es", "es>en"]:
-        source, _, target = direction.partition(">")
-        measure((source, target), sys.argv[2:])
+    measure(sys.argv[1], sys.argv[2:])
 
 
 if __name__ == "__main__":

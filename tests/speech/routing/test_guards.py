@@ -137,6 +137,25 @@ def test_what_the_source_says_again_may_be_longer_in_the_other_language(
     assert guards.LOOP not in guards.findings(source * 4, output * 4, EN_ES)
 
 
+@pytest.mark.parametrize(
+    ("sources", "outputs", "text"),
+    [
+        (("dame la carta", "yo quiero"), ("give me the letter I", "I want to"),
+         "give me the letter I want to"),
+        (("para adentro los", "precios"), ("to in the", "The Prices"), "to in the Prices"),
+        (("no no", "no no"), ("no no", "no no"), "no no no no"),
+        (("Yo. ", "Yo quiero."), ("I.", "I want."), "I. I want."),
+        (("a", "b", "c"), ("no", "no", "no"), "no"),
+        (("a", "b"), ("", "x"), "x"),
+        ((), (), ""),
+    ],
+)  # fmt: skip
+def test_where_a_sentence_was_cut_no_word_is_doubled(
+    sources: tuple[str, ...], outputs: tuple[str, ...], text: str
+) -> None:
+    assert guards.joined(sources, outputs) == text
+
+
 @given(WORDS, WORDS)
 def test_after_the_cut_nothing_is_repeated_more_than_in_the_source(src: str, out: str) -> None:
     cut = guards.uncircled(src, out)

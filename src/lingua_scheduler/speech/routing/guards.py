@@ -189,6 +189,26 @@ def uncircled(source: str, output: str) -> str:
     return RUN.sub(lambda found: found.group()[:longest], output)
 
 
+def joined(sources: Sequence[str], outputs: Sequence[str]) -> str:
+    """Return what the pieces of a text became as one text.
+
+    A sentence that was too long was cut anywhere: what ended one piece may begin the next.
+    """
+    text = ""
+    for at, output in enumerate(outputs):
+        is_meant = at == 0 or _doubled(sources[at - 1], sources[at]) > 0
+        rest = output if is_meant else output[_doubled(text, output) :].lstrip()
+        text = f"{text} {rest}" if text and rest else text or rest
+    return text
+
+
+def _doubled(before: str, after: str) -> int:
+    """Return the length of the word that ends a text, no mark behind it, and begins another."""
+    first, words = SPOKEN.match(after), before.split()
+    is_same = first is not None and words and words[-1].lower() == first.group().lower()
+    return first.end() if first is not None and is_same else 0
+
+
 # Figures
 
 
