@@ -8,7 +8,6 @@ translation` (prompts and everyday, English and Spanish). What no rule changes i
 
 from __future__ import annotations
 
-import re
 import sys
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +29,6 @@ SETS: Final = {
     "es": (("prompts", "es", "en"), ("everyday", "es", "en"), ("interface", "es", "pt"),
            ("everyday", "fr", "en")),
 }  # fmt: skip
-NEVER = re.compile("(?!)" + "".join(f"(?P<{name}>)" for name in ("wh", "who", "aux")))
 # A rule, as what is put where, so that it changes nothing.
 Rule = tuple[Any, str, Any]
 
@@ -98,24 +96,18 @@ def rules(source: str) -> dict[str, Rule]:
         found["commands"] = (module, "commands", lambda units: (units, False))
         found["negation"] = (module, "kept_in_spanish", lambda _, text: text)
         found["CONTRACTIONS"] = (module, "CONTRACTIONS", ())
-        patterns = ("ASKED_THING", "INVERTED", "BARE_RELATIVE")
-        found |= {name: (module, name, NEVER) for name in patterns}
     else:
         found["negation"] = (module, "kept_in_english", lambda _, text: text)
-    return {name: rule for name, rule in found.items() if hasattr(rule[0], rule[1])}
+    return found
 
 
 def _of_units(module: Any) -> list[str]:
     """Return the names of the rules from units (or text) to the same."""
     into_spanish = (
-        "plain_words verbs_after_helpers missing_verbs participles right_person joined_objects"
-        " plainer_words spanish_commands ser_or_estar subjunctive_after_when personal_a"
-        " before_infinitives small_inside polite with_opening_marks"
+        "plain_words verbs_after_helpers participles plainer_words spanish_commands ser_or_estar"
+        " subjunctive_after_when personal_a polite with_opening_marks"
     )
-    into_english = (
-        "commands whose to_whom chosen_verbs named_tellers to_you agreeing liked compounds"
-        " personal_objects questions small_inside"
-    )
+    into_english = "commands whose chosen_verbs to_you agreeing compounds"
     return (into_spanish if module is english_spanish else into_english).split()
 
 
