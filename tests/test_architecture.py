@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "labels": {"errors"},
     "config": {"errors", "secret", "labels"},
     "messages": {"errors"},
+    "glossary": {"errors", "languages", "messages"},
     "tokens": {"errors", "secret", "languages", "labels"},
     "metrics": set(),
     "logs": {"errors"},
@@ -48,7 +49,7 @@ ALLOWED["edge"] = {*ALLOWED}
 # The SDKs of nodes and clients need the wire and nothing of the server.
 ALLOWED["dial"] = {"errors", "messages"}
 ALLOWED["node"] = {"errors", "languages", "labels", "messages", "logs", "dial"}
-ALLOWED["client"] = {"errors", "messages", "dial"}
+ALLOWED["client"] = {"errors", "messages", "glossary", "dial"}
 # Real speech: a node made of engines, and the weights they need; nothing of the server.
 ALLOWED["models"] = {"errors", "extras"}
 ALLOWED["speech"] = {

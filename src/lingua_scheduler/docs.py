@@ -15,13 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lingua_scheduler import glossary
 from lingua_scheduler.config import Segmentation, SettingRow, describe, describe_sections
 from lingua_scheduler.edge import session_socket, waiting
 from lingua_scheduler.edge.front import FrontLimits
 from lingua_scheduler.edge.wire import EMPTY_FRAMES_PER_S_MAX
 from lingua_scheduler.errors import LinguaError
 from lingua_scheduler.live.profile import TARGETS_MAX
-from lingua_scheduler.messages.shared import DEPTH_MAX
+from lingua_scheduler.messages.shared import DEPTH_MAX, TERMS_MAX
 from lingua_scheduler.messages.tables import (
     DIRECTIONS,
     MessageTable,
@@ -177,6 +178,8 @@ FIXED_BOUNDS = (
     ("Bytes of an upgrade request's head", FrontLimits().head_bytes_max, "HTTP 431"),
     ("Characters of a token", TOKEN_CHARS_MAX, "`error UNAUTHORIZED`, close 4401"),
     ("Target languages of a session", TARGETS_MAX, "`error INVALID_MESSAGE`"),
+    ("Terms of a glossary", TERMS_MAX, "`error INVALID_MESSAGE`"),
+    ("Bytes of a glossary's texts", glossary.BYTES_MAX, "`error INVALID_MESSAGE`"),
     ("Depth of a value of any shape", DEPTH_MAX, "`error INVALID_MESSAGE`"),
     ("Messages before the first answer", waiting.MESSAGES_MAX, "close 4429"),
     ("Bytes before the first answer", waiting.BYTES_MAX, "close 4429"),

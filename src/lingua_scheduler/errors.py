@@ -6,6 +6,7 @@
     │   ├── InvalidIdentifier  ...an id that no key may carry
     │   ├── InvalidLanguage    ...a language code that is none
     │   ├── InvalidLabel       ...a label of a node that is none
+    │   ├── InvalidGlossary    ...a glossary with too much in it, or with a term that is none
     │   ├── InvalidDemand      ...what a job asks of a node
     │   ├── InvalidNode        ...what a node says of itself
     │   └── InvalidMessage     ...a message that is none of the catalogue, or not in this phase
@@ -63,6 +64,14 @@ class InvalidLabel(InvalidInput):
     def __init__(self, label: str, problem: str = "not a label (a letter or digit, then _ . -)"):
         self.label = label
         super().__init__(f"{problem}: {label[:64]!r}")
+
+
+class InvalidGlossary(InvalidInput):
+    """A glossary has too much in it, or a term that is none."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"glossary: {problem}"[:300])
 
 
 class InvalidDemand(InvalidInput):

@@ -74,6 +74,14 @@ def test_check_reads_the_certificate_files(
     assert "lingua: redis.tls_ca_file: cannot be used" in capsys.readouterr().err
 
 
+def test_check_reads_the_glossaries_of_tenants(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("lingua.toml").write_text("[[tenants]]\nid = 'acme'\nglossary_file = 'acme.toml'\n")
+    assert main(["config", "check"]) == 2
+    assert "tenants[0].glossary_file: cannot read acme.toml" in capsys.readouterr().err
+    Path("acme.toml").write_text("ledger = { es = 'libro mayor' }")
+    assert main(["config", "check"]) == 0
+
+
 def test_config_does_not_import_what_it_does_not_need() -> None:
     script = (
         "import sys; from lingua_scheduler.cli.main import main; main(['config', 'check']);"

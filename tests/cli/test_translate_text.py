@@ -132,3 +132,27 @@ def test_without_models_it_says_what_to_install(tmp_path: Path) -> None:
     done = run(words, tmp_path, LINGUA_MODELS=str(tmp_path / "none"))
     assert (done.returncode, done.stdout) == (1, "")
     assert "lingua models install bergamot-eng-por" in done.stderr
+
+
+def test_a_glossary_is_kept_to(tmp_path: Path, models: dict[str, str]) -> None:
+    (tmp_path / "ours.toml").write_text('"Acme Cloud" = {}\nledger = { pt = "livro-razão" }\n')
+    words = ["The ledger of Acme Cloud is new.", *EN_PT, *NEURAL, "--glossary", "ours.toml"]
+    done = translated(words, tmp_path, models)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "livro-razão" in done.stdout.decode()
+    assert "Acme Cloud" in done.stdout.decode()
+
+
+@pytest.mark.parametrize("source", [["--text", "Hi."], ["talk.wav"]])
+@pytest.mark.parametrize(
+    ("content", "problem"), [("", ""), ("a = 1", "glossary: 'a'"), ("?", "is not TOML")]
+)
+def test_a_glossary_that_is_none_ends_it(
+    tmp_path: Path, source: list[str], content: str, problem: str
+) -> None:
+    if content:
+        (tmp_path / "ours.toml").write_text(content)
+    done = run(["translate", *source, *EN_PT, "--glossary", "ours.toml"], tmp_path)
+    assert done.returncode == 2
+    assert "lingua: --glossary: " in done.stderr
+    assert (problem or "cannot read ours.toml: No such file") in done.stderr

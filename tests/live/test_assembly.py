@@ -26,7 +26,7 @@ from lingua_scheduler.live.job import LiveJob, decode_body
 from lingua_scheduler.live.piece import Piece
 from lingua_scheduler.live.profile import Profile, Target
 from lingua_scheduler.messages.from_client import SessionInit
-from lingua_scheduler.messages.shared import FeatureFlags, PipelineConfig
+from lingua_scheduler.messages.shared import FeatureFlags, PipelineConfig, Term
 from lingua_scheduler.messages.to_node import JobAssign
 from lingua_scheduler.state.records import JobSpec
 from live.stand_ins import KeepingOutlet, Scene, profile_of
@@ -348,3 +348,17 @@ def test_all_jobs_of_an_utterance_share_its_trace_and_each_has_its_own_span() ->
     assert spans[1] is not None
     assert spans[0]["trace"] == spans[1]["trace"] == trace_of("t1")
     assert spans[0]["parent"] != spans[1]["parent"]
+
+
+def test_a_job_carries_its_part_of_the_glossary_and_its_record_grows_by_no_more() -> None:
+    scene = Scene()
+    called = {"en": "x", "es": "y" * 99}
+    terms = tuple(Term(term=f"term {at}", translations=called) for at in range(9))
+    init = SessionInit(src_lang="zh", tgt_lang="en")
+    profile = Profile.of(init, tenant="", labels=(), paired="", glossary=terms)
+    job, plain = made(scene, piece(scene, profile=profile)), made(scene, piece(scene))
+    assert [one.translations for one in job.assign.glossary] == [{"en": "x"}] * 9
+    assert plain.assign.glossary == ()
+    assert b"glossary" not in plain.body()
+    assert len(job.body()) - len(plain.body()) < 9 * 40
+    assert decode_body(job.body()).assign == job.assign

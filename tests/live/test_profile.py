@@ -19,7 +19,7 @@ from lingua_scheduler.live.profile import (
     targets_of,
 )
 from lingua_scheduler.messages.from_client import SessionInit, SessionUpdate, Utterance
-from lingua_scheduler.messages.shared import FeatureFlags, PipelineConfig
+from lingua_scheduler.messages.shared import FeatureFlags, PipelineConfig, Term
 from lingua_scheduler.session.audio import AudioFormat
 from lingua_scheduler.state.records import JobSpec
 from live.stand_ins import profile_of
@@ -311,3 +311,29 @@ def test_a_speaker_alone_has_one_job_for_each_target() -> None:
     assert profile.own_targets() == (Target("en", "en"), Target("de", "de"))
     assert all(target.audience == "" for target in profile.own_targets())
     assert targets_of("en", None, None) == ("en",)
+
+
+# Its glossary.
+
+
+def test_a_glossary_is_cut_to_each_language_once_and_survives_changes() -> None:
+    bus = Term(term="bus", translations={"en": "coach", "es": "autobús"})
+    init = SessionInit(src_lang="zh", tgt_lang="en")
+    profile = Profile.of(init, tenant="", labels=(), paired="", glossary=(bus,))
+    told = profile.terms_of("en")
+    assert told == (Term(term="bus", translations={"en": "coach"}),)
+    assert profile.terms_of("en") is told
+    changed = profile.changed(update(tgt_lang="es"))
+    assert changed.terms_of("es") == (Term(term="bus", translations={"es": "autobús"}),)
+
+
+def test_with_two_ways_a_glossary_is_for_both_until_it_is_a_room() -> None:
+    bus = Term(term="bus", translations={"en": "coach", "zh": "巴士"})
+    init = SessionInit(**TWO_WAY)
+    profile = Profile.of(init, tenant="", labels=(), paired="", glossary=(bus,))
+    assert profile.terms_of("en") == (bus,)
+    assert profile.in_room().terms_of("en") == (Term(term="bus", translations={"en": "coach"}),)
+
+
+def test_without_a_glossary_there_is_nothing_to_tell() -> None:
+    assert profile_of().glossary == ()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lingua_scheduler.messages.codes import RETRYABLE_NODE_ERRORS
-from lingua_scheduler.messages.shared import PipelineConfig
+from lingua_scheduler.messages.shared import PipelineConfig, Term
 from lingua_scheduler.node import JobFailed, Result
 from lingua_scheduler.speech.abilities import Engine
 from lingua_scheduler.speech.host import Crew, CrewRules, wire
@@ -485,5 +485,22 @@ def test_while_a_slow_voice_is_away_a_quick_one_speaks(tmp_path: Path) -> None:
             assert is_by_mouth(await done(node, Desk().job("good morning")))
             await until(lambda: slow.is_ready, "it is back")
             assert not is_by_mouth(await done(node, Desk().job("good morning")))
+
+    run(scenario())
+
+
+def test_terms_of_a_jobs_glossary_come_through_whatever_translator_there_is(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = tmp_path / "mt"
+        async with assembled("asr=ear", f"mt=pen:log={log}", "tts=mouth") as node:
+            called = {"es": "libro mayor", "en": "ledger"}
+            terms = (Term(term="ledger", translations=called), Term(term="Mr. Ö"))
+            job = Desk().job("the ledger of Mr. Ö", glossary=terms, pipeline=TEXT_ONLY)
+            result = await done(node, job)
+            assert result.text_asr == "the ledger of Mr. Ö"
+            assert result.text_translated == "en in es: the libro mayor of Mr. Ö"
+            other = Desk().job("el ledger", glossary=terms, pipeline=TEXT_ONLY, session_id="s2",
+                               src_lang="es", tgt_lang="en")  # fmt: skip
+            assert (await done(node, other)).text_translated == "es in en: el ledger"
 
     run(scenario())

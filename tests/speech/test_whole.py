@@ -44,6 +44,20 @@ def test_the_demo_translates_a_real_recording_and_writes_what_it_spoke(tmp_path:
     assert captions.count("-->") >= 5
 
 
+def test_a_recording_is_translated_with_a_glossary(tmp_path: Path) -> None:
+    root = default_store().path("recordings-librivox-en")
+    rows = (root / "transcripts.tsv").read_text(encoding="utf-8").splitlines()
+    [key] = [row.split("\t")[0] for row in rows if "leisure" in row]
+    [recording] = [path for path in root.rglob("*.wav") if path.stem == key]
+    (tmp_path / "ours.toml").write_text('leisure = { es = "Tiempo Libre" }\n')
+    done = lingua("translate", str(recording), "--from", "en", "--to", "es", "--private", "--fast",
+                  "--glossary", "ours.toml", "--json", "out.json", cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    said = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["utterances"]
+    assert any("leisure" in one["text"] for one in said)
+    assert "Tiempo Libre" in json.dumps(said, ensure_ascii=False)
+
+
 def test_in_a_room_two_listeners_hear_everything_in_their_languages() -> None:
     done = lingua("demo", "--room")
     assert done.returncode == 0, done.stderr + done.stdout

@@ -57,6 +57,11 @@ def run_check(args: argparse.Namespace) -> int:
     settings = load_settings(args.config, os.environ)
     # Reads the certificate files, which loading alone does not.
     ssl_context(settings)
+    if any(tenant.glossary_file for tenant in settings.tenants):
+        # Only here: other settings need nothing of what serves to be checked.
+        from lingua_scheduler.live.reception import glossaries_of  # noqa: PLC0415
+
+        glossaries_of(settings)
     print("ok")
     print(f"file: {settings_file(args.config, os.environ) or 'none'}")
     print(f"environment: {', '.join(setting_variables(os.environ)) or 'none'}")

@@ -23,7 +23,7 @@ from lingua_scheduler.cli.ask import TOKEN_VARIABLE, NotTrusted, scheduler_of
 from lingua_scheduler.cli.spoken import checked, source_checked
 from lingua_scheduler.cli.streams import output_errors, stoppable
 from lingua_scheduler.cli.translate_files import Files, is_on_stdout
-from lingua_scheduler.cli.translate_text import run_text
+from lingua_scheduler.cli.translate_text import glossary_of, run_text
 from lingua_scheduler.cli.trust import add_ca, tls_of
 from lingua_scheduler.cli.voice import add_voice, voice_words
 from lingua_scheduler.client import Options, SessionRefused
@@ -91,6 +91,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="a language wanted; may be given several times")  # fmt: skip
     add("--two-way", nargs=2, metavar=("A", "B"),
         help="both are spoken, each is put into the other; instead of --from and --to")  # fmt: skip
+    add("--glossary", type=Path, metavar="FILE",
+        help="terms to keep, or to call as it says (TOML: term = { es = \"...\" })")  # fmt: skip
     add("--fast", action="store_true", help="send a recording as fast as it is taken")
     add("--rate", type=_rate, default=16_000, metavar="HZ",
         help="samples per second of raw audio on standard input (default: 16000)")  # fmt: skip
@@ -185,6 +187,7 @@ class Translation:
         self._files = Files(args, self._screen.noticed)
         self._files.check(Path(args.source) if args.source not in (STDIN, MICROPHONE) else None)
         self._tls = tls_of(args.ca)
+        self._glossary = glossary_of(args)
         # One of ours that ends does not come back.
         self._options = Options(open_s=OPEN_S)
         # Why no more could be translated.
@@ -236,7 +239,8 @@ class Translation:
             two_way=args.two_way, silence_ms=args.silence_ms,
             token=args.token or os.environ.get(TOKEN_VARIABLE) or None,
             tls=self._tls, options=self._options,
-            init={"enable_streaming_asr": True}, keeps_audio=False,
+            init={"enable_streaming_asr": True, "glossary": self._glossary or None},
+            keeps_audio=False,
         )  # fmt: skip
 
     def _is_stopped_softly(self) -> bool:

@@ -13,6 +13,7 @@ import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
+from lingua_scheduler import glossary
 from lingua_scheduler.cli.spoken import checked
 from lingua_scheduler.cli.streams import output_errors
 from lingua_scheduler.errors import ConfigError, LinguaError
@@ -21,8 +22,9 @@ from lingua_scheduler.logs import configure_logs
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Iterable
 
+    from lingua_scheduler.messages.shared import Term
     from lingua_scheduler.speech.abilities import Abilities, Route
     from lingua_scheduler.speech.engine import Rendered
     from lingua_scheduler.speech.host import Crew
@@ -63,17 +65,28 @@ def languages(args: argparse.Namespace) -> tuple[str, str]:
     return source, target
 
 
+def glossary_of(args: argparse.Namespace) -> tuple[Term, ...]:
+    """Read the glossary of the command line, if there is one; raises `ConfigError`."""
+    return glossary.read(args.glossary, "--glossary") if args.glossary else ()
+
+
 async def translate_lines(args: argparse.Namespace, source: str, target: str) -> int:
     """Do all of it; return the exit code."""
-    failed = 0
+    from lingua_scheduler.speech.terms import translated  # noqa: PLC0415 see `translators`
+
+    failed, terms = 0, glossary_of(args)
     async with translators(args.engines) as office:
         route = office.route(source, target)
         texts = _stdin() if args.text == STDIN else _one(args.text)
         number = 0
+
+        def ask(words: str) -> Awaitable[Rendered]:
+            return office.translate(words, route)
+
         async for text in texts:
             number += 1
             try:
-                rendered = await office.translate(text, route)
+                rendered = await translated(text, terms, target, ask)
             except LinguaError as error:
                 failed += 1
                 print(f"lingua: line {number}: {error}", file=sys.stderr)

@@ -59,6 +59,8 @@ class Settings(TypedDict, total=False):
     token: TokenSource
     # For `wss://`, instead of the system's.
     tls: ssl.SSLContext | None
+    # What is kept in translations, or called as it says: term -> language -> words, or nothing.
+    glossary: Mapping[str, Mapping[str, str] | None] | None
     # More fields of `session_init`.
     init: Mapping[str, Any] | None
     options: Options | None
@@ -79,6 +81,7 @@ def connect(
         audio_format=settings.get("audio_format", "pcm16"),
         sample_rate=settings.get("sample_rate", 16_000),
         token=settings.get("token"),
+        glossary=settings.get("glossary") or {},
         more=settings.get("init") or {},
     )
     link = Link((urls,) if isinstance(urls, str) else tuple(urls), options, settings.get("tls"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from lingua_scheduler import __version__
-from lingua_scheduler.errors import ConfigError
+from lingua_scheduler import __version__, glossary
+from lingua_scheduler.errors import ConfigError, InvalidInput
 from lingua_scheduler.messages.codec import JSON_PROTOCOL, MSGPACK_PROTOCOL
 from lingua_scheduler.messages.from_client import SessionInit
 
@@ -71,6 +71,8 @@ class Wish:
     sample_rate: int = 16_000
     # A token, or what gives one each time it is needed, at once or when awaited.
     token: TokenSource = field(default=None, repr=False)
+    # What is kept in translations, or called as it says: term -> language -> words, or nothing.
+    glossary: Mapping[str, Mapping[str, str] | None] = field(default_factory=dict)
     # More fields of `session_init`.
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -80,6 +82,10 @@ class Wish:
         unknown = set(self.more) - set(SessionInit.__struct_fields__)
         if unknown:
             raise ConfigError("init", f"session_init has no {', '.join(sorted(unknown))}")
+        try:
+            glossary.of_table(self.glossary)
+        except InvalidInput as error:
+            raise ConfigError("glossary", str(error)) from error
 
     def init(self, token: str | None) -> SessionInit:
         """Return the message that opens the session, with the token to show now."""
@@ -92,6 +98,7 @@ class Wish:
             "audio_format": self.audio_format,
             "sample_rate": self.sample_rate,
             "token": token,
+            "glossary": glossary.of_table(self.glossary) or None,
         }
         return SessionInit(**(fields | dict(self.more)))
 

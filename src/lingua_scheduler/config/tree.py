@@ -405,7 +405,7 @@ class Log(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A tenant that needs other placement than the default."""
+    """A tenant that needs other placement than the default, or has a glossary."""
 
     id: Annotated[
         str, _text("The tenant, as its tokens name it.", allowed=_ID_ALLOWED, pattern=_ID_PATTERN)
@@ -418,6 +418,13 @@ class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         tuple[_Id, ...], _text("The old name of `labels`: what is here counts as labels, too.")
     ] = ()
     cells: Annotated[int, _int(1, 1024, "Over how many cells its sessions are spread.")] = 1
+    glossary_file: Annotated[
+        str,
+        _text(
+            'Its glossary (TOML: `term = { es = "..." }`): what is kept in translations, or called '
+            "as it says; read at the start. Empty: none."
+        ),
+    ] = ""
 
     @property
     def pinned(self) -> tuple[str, ...]:
@@ -471,4 +478,6 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     rooms: Rooms = Rooms()
     openai: OpenAi = OpenAi()
     log: Log = Log()
-    tenants: Annotated[tuple[Tenant, ...], _text("Tenants that need other placement.")] = ()
+    tenants: Annotated[
+        tuple[Tenant, ...], _text("Tenants that need other placement, or have a glossary.")
+    ] = ()

@@ -64,6 +64,7 @@ def job_of(
         lang_b=two_way[1] if two_way else None, auto_langs=profile.auto_langs or None,
         enable_streaming_asr=profile.streaming, partial_update_interval_ms=profile.partial_ms,
         trace_id=piece.trace_id, context_text=session.deliverer.context or None,
+        glossary=profile.terms_of(target.language) if profile.glossary else (),
         padding_ms=padding_of(piece.trigger, cuts), is_manual_cut=piece.trigger == "manual",
         is_timeout_triggered=piece.trigger == "timeout", is_max_duration_triggered=piece.is_slice,
         turn_id=piece.turn, traceparent=traceparent_of(piece.trace_id, job_id),

@@ -62,7 +62,9 @@ class LiveNode:
 
     def assign(self, job: LiveJob, placement: Placement, left_ms: int | None = None) -> bool:
         """Push a job's attempt and how long it may take; tells whether the socket took it."""
-        told: dict[str, str | int] = {}
+        told: dict[str, str | tuple[()]] = {}
+        if self.is_old:
+            told["glossary"] = ()
         if self.is_old and job.lanes > 1:
             told["session_id"] = f"{job.assign.session_id}~{job.spec.lane}"
             told["turn_id"] = f"{job.assign.turn_id}~{job.spec.lane}"

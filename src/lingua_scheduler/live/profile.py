@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from lingua_scheduler import glossary as glossaries
 from lingua_scheduler.errors import InvalidMessage
 from lingua_scheduler.jobs.requirement import Languages, Pipeline, demand
 from lingua_scheduler.languages import AUTO, language
-from lingua_scheduler.messages.shared import FeatureFlags, PipelineConfig
+from lingua_scheduler.messages.shared import FeatureFlags, PipelineConfig, Term
 from lingua_scheduler.session.audio import AudioFormat
 
 if TYPE_CHECKING:
@@ -54,11 +55,18 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = ""
     labels: tuple[str, ...] = ()
     paired: str = ""
+    # The session's and its tenant's.
+    glossary: tuple[Term, ...] = ()
     # Language -> the demand's text; grows with the languages asked for, which rooms bound.
     demands: dict[str, str] = {}
+    # Language -> what a job into it needs of the glossary.
+    terms: dict[str, tuple[Term, ...]] = {}
 
     @classmethod
-    def of(cls, init: SessionInit, *, tenant: str, labels: tuple[str, ...], paired: str) -> Profile:
+    def of(
+        cls, init: SessionInit, *, tenant: str, labels: tuple[str, ...], paired: str,
+        glossary: tuple[Term, ...] = (),
+    ) -> Profile:  # fmt: skip
         """Read a `session_init`, or raise what is wrong with it."""
         two_way = None
         if init.mode == "two_way_auto":
@@ -81,7 +89,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             tenant=tenant,
             labels=labels,
             paired=paired,
+            glossary=glossary,
             demands={},
+            terms={},
         )
         for target in profile.targets:
             profile.demand_of(target)
@@ -146,6 +156,14 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             known = self.demands[target] = self._work_out(target)
         return known
 
+    def terms_of(self, target: str) -> tuple[Term, ...]:
+        """Return what a job into a language needs of the glossary; asked only if there is one."""
+        known = self.terms.get(target)
+        if known is None:
+            into = (target,) if self.two_way is None else self.two_way
+            known = self.terms[target] = glossaries.needed(self.glossary, into)
+        return known
+
     def _work_out(self, target: str) -> str:
         flags = self.pipeline
         pipeline = Pipeline(
@@ -163,7 +181,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         ).text
 
     def _with(self, **changes: object) -> Profile:
-        changes["demands"] = {}
+        changes["demands"], changes["terms"] = {}, {}
         changed = msgspec.structs.replace(self, **changes)
         for target in changed.targets:
             changed.demand_of(target)

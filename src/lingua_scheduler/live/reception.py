@@ -13,10 +13,12 @@ import hashlib
 import secrets
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from lingua_scheduler import glossary as glossaries
 from lingua_scheduler.between.letters import Taken
 from lingua_scheduler.errors import InvalidInput, InvalidMessage, StoreUnavailable
 from lingua_scheduler.live.account import coverage_of
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.live.pairing import Pairing
     from lingua_scheduler.live.teller import Outlet
     from lingua_scheduler.messages.from_client import SessionInit, SessionResume
-    from lingua_scheduler.messages.shared import Coverage, Replaced
+    from lingua_scheduler.messages.shared import Coverage, Replaced, Term
     from lingua_scheduler.messages.to_client import ToClient
     from lingua_scheduler.session.voice import VoiceDetector
     from lingua_scheduler.state.keys import Cell
@@ -101,6 +103,7 @@ class Reception:
         self._fleet = fleet
         self._settings = settings
         self._tenants = {tenant.id: tenant for tenant in settings.tenants}
+        self._glossaries = glossaries_of(settings)
         self._rules = rules_of(settings)
         self._fleet_seen_ms = 0.0
         # Sessions that came from elsewhere and whose room is not known here yet.
@@ -117,18 +120,23 @@ class Reception:
 
         Returns it with the token its client may come back with.
         """
+        own = glossaries.checked(init.glossary) if init.glossary else ()
         paired = await self._pairing.redeem(init.pairing_code) if init.pairing_code else ""
         if init.replaces is not None:
             await self._replace(init.replaces, tenant)
-        profile = self._profile(init, tenant, paired)
+        profile = self._profile(init, tenant, paired, own)
         session_id = f"s-{secrets.token_hex(16)}"
         trace = init.trace_id or secrets.token_hex(16)
         token = secrets.token_hex(16) if outlet.speaks_additions else ""
-        kept = msgspec.structs.replace(init, token=None, pairing_code=None, replaces=None)
+        kept = msgspec.structs.replace(
+            init, token=None, pairing_code=None, replaces=None, glossary=None
+        )
         opened = Opened(
             session_id, self._home(tenant, session_id), "", tenant, trace, 0,
             digest_of(token) if token else "",
-            About(kept, trace, paired, outlet.speaks_additions, outlet.wants_events),
+            About(
+                kept, trace, paired, outlet.speaks_additions, outlet.wants_events, glossary=own
+            ),
         )  # fmt: skip
         session = self._make(opened, profile, outlet)
         reply, session.epoch, session.fence = await session.open_in_store()
@@ -156,10 +164,13 @@ class Reception:
             board.write(found.previous_owner, Taken(former.session_id, found.fence))
         await self._hall.replace(home, former.session_id)
 
-    def _profile(self, init: SessionInit, tenant: str, paired: str) -> Profile:
+    def _profile(
+        self, init: SessionInit, tenant: str, paired: str, glossary: tuple[Term, ...]
+    ) -> Profile:
         pinned = self._tenants.get(tenant)
         labels = pinned.pinned if pinned else ()
-        return Profile.of(init, tenant=tenant, labels=labels, paired=paired)
+        terms = glossaries.merged(self._glossaries.get(tenant, ()), glossary)
+        return Profile.of(init, tenant=tenant, labels=labels, paired=paired, glossary=terms)
 
     def _home(self, tenant: str, session_id: str) -> Cell:
         pinned = self._tenants.get(tenant)
@@ -273,15 +284,13 @@ class Reception:
         about = decode_about(found.about)
         opened.trace_id, opened.about = about.trace_id, about
         outlet.speaks_additions, outlet.wants_events = about.speaks_additions, about.wants_events
-        profile = self._profile(about.init, opened.tenant, about.paired)
+        given = (opened.tenant, about.paired, about.glossary)
+        profile = self._profile(about.init, *given)
         session = self._make(opened, profile, outlet)
         session.detach()
         is_reset = found.epoch != ask.epoch
         audio = audio_after(ask, found)
-        later = [
-            (change.after_seq, self._profile(change.init, opened.tenant, about.paired))
-            for change in about.changes
-        ]
+        later = [(change.after_seq, self._profile(change.init, *given)) for change in about.changes]
         session.go_on(found, 0 if is_reset else ask.last_seq, audio, later)
         board.sessions[session.id] = session
         if found.previous_owner != board.instance:
@@ -462,3 +471,14 @@ def rules_of(settings: Settings) -> SegmentRules:
         silence_ms=cuts.silence_ms,
         slice_search_ms=cuts.slice_search_ms,
     )
+
+
+def glossaries_of(settings: Settings) -> dict[str, tuple[Term, ...]]:
+    """Read the tenants' glossaries; raises `ConfigError` for the first that cannot be used."""
+    return {
+        tenant.id: glossaries.read(
+            Path(tenant.glossary_file).expanduser(), f"tenants[{index}].glossary_file"
+        )
+        for index, tenant in enumerate(settings.tenants)
+        if tenant.glossary_file
+    }

@@ -22,6 +22,7 @@ from lingua_scheduler.live.delivery import Deliverer
 from lingua_scheduler.live.piece import Piece
 from lingua_scheduler.live.teller import Teller
 from lingua_scheduler.messages.from_client import SessionInit  # noqa: TC001 msgspec reads it
+from lingua_scheduler.messages.shared import Term  # noqa: TC001 msgspec reads it
 from lingua_scheduler.messages.to_client import AudioAck, Gap, SessionReset
 from lingua_scheduler.session.ledger import CoverageLedger
 from lingua_scheduler.session.segmenter import NEVER_BYTES, Cut, Segmenter, SequenceGap
@@ -64,6 +65,8 @@ class About(msgspec.Struct, frozen=True, array_like=True):
     speaks_additions: bool = True
     wants_events: bool = False
     changes: tuple[Change, ...] = ()
+    # What the client gave; once, whatever changes.
+    glossary: tuple[Term, ...] = ()
 
     @property
     def latest(self) -> SessionInit:

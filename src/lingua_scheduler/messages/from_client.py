@@ -11,6 +11,7 @@ from lingua_scheduler.messages.shared import (
     Codes,
     Count,
     FeatureFlags,
+    Glossary,
     Millis,
     Mode,
     Name,
@@ -49,6 +50,7 @@ class SessionInit(FromClient, frozen=True, kw_only=True, tag="session_init"):
     pipeline: PipelineConfig | None = None
     ui_events: bool | None = None
     silence_ms: Annotated[int, Meta(ge=100, le=10_000)] | None = None
+    glossary: Glossary | None = None
     token: Annotated[str, Meta(max_length=4096)] | None = None
     replaces: Replaced | None = None
 

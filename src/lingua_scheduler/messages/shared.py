@@ -73,6 +73,25 @@ class PipelineConfig(Part, frozen=True, kw_only=True):
     use_tone: bool = False
 
 
+# What one client or one tenant may give as a glossary: the job's record carries it, so it is small.
+TERMS_MAX = 300
+
+
+class Term(Part, frozen=True, kw_only=True):
+    """A word or phrase of a glossary, and what it is called in other languages."""
+
+    term: Short
+    translations: Annotated[dict[Short, Short], Meta(max_length=64)] | None = None
+
+    def said_in(self, language: str) -> str | None:
+        """Return what it is called in a language; None: as it is."""
+        known = self.translations or {}
+        return known.get(language) or known.get(language.partition("-")[0])
+
+
+Glossary = Annotated[tuple[Term, ...], Meta(max_length=TERMS_MAX)]
+
+
 class ServiceTimings(Part, frozen=True, kw_only=True):
     """How long a node's stages took."""
 

@@ -213,6 +213,12 @@ MEANINGS: dict[str, str] = {
     "SessionInit.sample_rate": "Samples per second; else 16000.",
     "pipeline": "Which stages are wanted; else recognise, translate, speak.",
     "silence_ms": "How much silence ends its utterances (pcm16); else as configured.",
+    "glossary": "Words and phrases to keep, or to call as it says; at most 16 KiB of text. Its"
+    " tenant's count, too.",
+    "JobAssign.glossary": "Words and phrases to keep, or to call as it says: of the session and its"
+    " tenant.",
+    "term": "As it is spoken. In small letters it means any case; see [Glossaries](#glossaries).",
+    "translations": "Language code to what it is called there; else it is kept as it is.",
     "replaces": "A former session of this client, with its `resume_token`: it leaves its room now.",
     "is_away": "Its client is not connected; it may come back.",
     "ui_events": "Whether steps are told as `ui_event`; else only to clients without subprotocol.",

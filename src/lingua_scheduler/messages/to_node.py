@@ -9,6 +9,7 @@ import msgspec
 from lingua_scheduler.messages.shared import (  # noqa: TC001 msgspec reads them at run time
     FeatureFlags,
     PipelineConfig,
+    Term,
 )
 
 
@@ -51,6 +52,7 @@ class JobAssign(ToNode, frozen=True, kw_only=True, tag="job_assign"):
     group_id: str | None = None
     part_index: int | None = None
     context_text: str | None = None
+    glossary: tuple[Term, ...] = ()
     padding_ms: int | None = None
     is_manual_cut: bool = False
     is_pause_triggered: bool = False

@@ -21,6 +21,7 @@ from lingua_scheduler.messages.shared import (
     FeatureFlags,
     PipelineConfig,
     ServiceTimings,
+    Term,
 )
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Job:
     group_id = Field[str | None]()
     part_index = Field[int | None]()
     context_text = Field[str | None]()
+    glossary = Field[tuple[Term, ...]]()
     padding_ms = Field[int | None]()
     is_manual_cut = Field[bool]()
     is_pause_triggered = Field[bool]()

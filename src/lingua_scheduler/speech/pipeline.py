@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from lingua_scheduler.languages import base_of
 from lingua_scheduler.node import ExtraResult, JobFailed, Result
-from lingua_scheduler.speech import stages, text
+from lingua_scheduler.speech import stages, terms, text
 from lingua_scheduler.speech.abilities import closest
 from lingua_scheduler.speech.containers import Heads, format_of
 from lingua_scheduler.speech.engine import Heard, Hint, Rendered, Sound
@@ -284,11 +284,15 @@ class Pipeline:
         route = self._can.route(heard.language, target)
         if route is None:
             return Rendered(await self._translate_by_listening(job, sound, heard, target))
-        whole = text.for_translation(said, heard.language)
-        translated: str | Rendered = await self._of["nmt"].call(
-            route.engine, whole, route.source, route.target, within_s=stages.translating_s(whole)
-        )
-        rendered = translated if isinstance(translated, Rendered) else Rendered(translated)
+
+        async def ask(words: str) -> str | Rendered:
+            whole = text.for_translation(words, heard.language)
+            within_s = stages.translating_s(whole)
+            by = (route.engine, whole, route.source, route.target)
+            rendered: str | Rendered = await self._of["nmt"].call(*by, within_s=within_s)
+            return rendered
+
+        rendered = await terms.translated(said, job.glossary, target, ask)
         self._meters.translated(rendered.remarks)
         return rendered
 

@@ -64,12 +64,10 @@ def test_it_says_what_it_can_do(apertium: Apertium) -> None:
 @pytest.mark.parametrize(
     ("said", "translated"),
     [
-        ("The train leaves at five.", "El tren sale a las cinco."),
         ("Please send me the report.", "Por favor envíeme el informe."),
         ("Don't open the door.", "No abra la puerta."),
         ("If you need anything, call me.", "Si necesita cualquier cosa, llámeme."),
         ("Where is the nearest pharmacy?", "¿Dónde está la farmacia más cercana?"),
-        ("How much does this ticket cost?", "¿Cuánto cuesta este boleto?"),
         ("Good morning, how are you today?", "Buenos días, ¿cómo está hoy?"),
         ("There is no problem.", "No hay problema."),
         ("You must not take this medicine.", "Usted no debe tomar esta medicina."),
@@ -83,11 +81,7 @@ def test_english_becomes_spanish(apertium: Apertium, said: str, translated: str)
     ("said", "translated"),
     [
         ("El tren sale a las cinco.", "The train leaves at five."),
-        ("¿Puede ayudarme?", "Can you help me?"),
-        ("¿Dónde está el hotel?", "Where is the hotel?"),
         ("Presione la tecla de asterisco.", "Press the star key."),
-        ("Me gusta mucho esta ciudad.", "I like this city a lot."),
-        ("Me duele la cabeza.", "My head hurts."),
         ("Usted tiene un mensaje nuevo.", "You have a new message."),
         ("En este momento nadie es libre.", "At the moment nobody is free."),
         ("No hay nadie en casa.", "There is nobody at home."),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lingua_scheduler.errors import ConfigError
+from lingua_scheduler.messages.shared import Term
 from lingua_scheduler.models import default_store
 from lingua_scheduler.speech.engine import (
     About,
@@ -23,6 +24,7 @@ from lingua_scheduler.speech.engines.router import Router, make
 from lingua_scheduler.speech.host import Crew, CrewRules
 from lingua_scheduler.speech.plugins import Spec
 from lingua_scheduler.speech.routing import guards, table
+from lingua_scheduler.speech.terms import translated
 from speech.engines.watches import WantedFor
 
 pytestmark = pytest.mark.speech
@@ -287,6 +289,54 @@ def test_real_translators_say_it(router: Router, target: str, text: str, words: 
     done = router.translate(text, "en", target, WATCH)
     assert words in done.text
     assert guards.changed_numbers(text, done.text, ("en", target)) == ((), ())
+
+
+@pytest.fixture(name="whole", scope="module")
+def default_router() -> Iterator[Router]:
+    for name in (*NEEDED, "apertium-fra-spa"):
+        default_store().install(name)
+    engine = make({})
+    yield engine
+    engine.close()
+
+
+LEDGER = Term(
+    term="ledger", translations={"es": "libro mayor", "pt": "livro-razão", "fr": "grand livre"}
+)
+TERMED = [
+    "The ledger is on the table.",
+    "We met at the house of Acme Cloud and paid 4512 dollars for the ledger.",
+    "Ledger entries must be checked every Monday. Acme Cloud, please write to bob@example.com!",
+    "Press one to open the ledger.",
+    "Acme Cloud's customers do not want a ledger, they want Acme Cloud.",
+    "ledger",
+]
+
+
+@pytest.mark.parametrize("target", ["es", "pt", "fr"])
+@pytest.mark.parametrize("text", TERMED)
+def test_terms_come_through_all_translators_and_languages_on_the_way(
+    whole: Router, text: str, target: str
+) -> None:
+    async def ask(words: str) -> Rendered:
+        return whole.translate(words, "en", target, WATCH)
+
+    known = [LEDGER, Term(term="Acme Cloud")]
+    done = asyncio.run(translated(text, known, target, ask))
+    said = str(LEDGER.said_in(target))
+    assert done.text.lower().count(said) == text.lower().count("ledger")
+    assert done.text.count("Acme Cloud") == text.count("Acme Cloud")
+    assert "XQ" not in done.text
+    assert guards.SPANS not in done.remarks
+
+
+def test_terms_come_back_from_other_languages(whole: Router) -> None:
+    async def ask(words: str) -> Rendered:
+        return whole.translate(words, "es", "en", WATCH)
+
+    known = [Term(term="libro mayor", translations={"en": "ledger"})]
+    done = asyncio.run(translated("El libro mayor está en la mesa.", known, "en", ask))
+    assert "ledger" in done.text.lower()
 
 
 def test_in_a_worker_process_the_way_and_remarks_come_with_the_text() -> None:

@@ -128,6 +128,53 @@ def test_rounds_that_the_source_does_not_go_are_cut(source: str, output: str, cu
     assert guards.uncircled(source, output) == cut
 
 
+@pytest.mark.parametrize(
+    ("source", "output"),
+    [
+        ("Let's " * 4, "Vamos " * 6),
+        ("It's " * 16, "Es " * 29),
+        ("You'll " * 13, "Usted " * 14),
+    ],
+)
+def test_rounds_are_counted_and_not_the_parts_of_a_word(source: str, output: str) -> None:
+    assert guards.LOOP in guards.findings(source, output, EN_ES)
+    assert guards.repetition(guards.uncircled(source, output)) == guards.repetition(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "output"),
+    [
+        ("No decision has been made. ", "No se ha tomado ninguna decisión. "),
+        ("I was made to wait for over 30 minutes. ", "Me hizo esperar más de 30 minutos. "),
+        ("no, ", "de ninguna manera, "),
+    ],
+)
+def test_what_the_source_says_again_may_be_longer_in_the_other_language(
+    source: str, output: str
+) -> None:
+    assert guards.repetition(source * 4) == guards.repetition(output * 4) == 3
+    assert guards.LOOP not in guards.findings(source * 4, output * 4, EN_ES)
+
+
+@pytest.mark.parametrize(
+    ("sources", "outputs", "text"),
+    [
+        (("dame la carta", "yo quiero"), ("give me the letter I", "I want to"),
+         "give me the letter I want to"),
+        (("para adentro los", "precios"), ("to in the", "The Prices"), "to in the Prices"),
+        (("no no", "no no"), ("no no", "no no"), "no no no no"),
+        (("Yo. ", "Yo quiero."), ("I.", "I want."), "I. I want."),
+        (("a", "b", "c"), ("no", "no", "no"), "no"),
+        (("a", "b"), ("", "x"), "x"),
+        ((), (), ""),
+    ],
+)  # fmt: skip
+def test_where_a_sentence_was_cut_no_word_is_doubled(
+    sources: tuple[str, ...], outputs: tuple[str, ...], text: str
+) -> None:
+    assert guards.joined(sources, outputs) == text
+
+
 @given(WORDS, WORDS)
 def test_after_the_cut_nothing_is_repeated_more_than_in_the_source(src: str, out: str) -> None:
     cut = guards.uncircled(src, out)

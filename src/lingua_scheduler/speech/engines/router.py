@@ -142,13 +142,15 @@ class Router:
         said: list[str] = []
         taken: Counter[str] = Counter()
         remarks: dict[str, None] = {}
-        for sentence in sentences.split(masked.text):
+        pieces = sentences.split(masked.text)
+        for sentence in pieces:
             done = self._sentence(sentence, ways, watch)
             said.append(done.text)
             taken[str(done.route)] += 1
             remarks |= dict.fromkeys(done.found)
         route = taken.most_common(1)[0][0] if taken else ""
-        return Rendered(protected.restore(" ".join(said), masked.kept), route, tuple(remarks))
+        whole = guards.joined(pieces, said)
+        return Rendered(protected.restore(whole, masked.kept), route, tuple(remarks))
 
     def close(self) -> None:
         """Close all of them."""

@@ -39,8 +39,9 @@ SHORTEST, SHORT_SPARE = 0.4, 12
 # One sign of these is about so many letters.
 DENSE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 DENSE_LETTERS: Final = 3
-# Phrases of up to so many words are looked at for circles.
-PHRASE_WORDS_MAX: Final = 8
+# Phrases of up to so many words are looked at for circles; `It's` is one word.
+PHRASE_WORDS_MAX: Final = 16
+SPOKEN = re.compile(r"\w+(?:['\u2019]\w+)*")
 # The same letters over and over within a word: `hahahaha`.
 RUN = re.compile(r"(\S{1,12}?)\1{3,}")
 COPIED_WORDS: Final = 4
@@ -143,9 +144,12 @@ def _bare(word: str) -> str:
 
 
 def repetition(text: str) -> int:
-    """Return how many words of a text only say again what was just said."""
-    words = [word.lower() for word in WORD.findall(text)]
-    return max((again for _, _, again in _circles(words)), default=0)
+    """Return how often, at most, a phrase is said again right after it was said.
+
+    Not how many words that are: the same sentence is longer in one language than in another.
+    """
+    words = [word.lower() for word in SPOKEN.findall(text)]
+    return max((again // length for _, length, again in _circles(words)), default=0)
 
 
 def _circles(words: Sequence[str]) -> Iterator[tuple[int, int, int]]:
@@ -175,17 +179,37 @@ def uncircled(source: str, output: str) -> str:
     """Return a translation without the rounds that its source does not go."""
     allowed = repetition(source)
     for _ in range(PHRASE_WORDS_MAX):
-        spans = [found.span() for found in WORD.finditer(output)]
+        spans = [found.span() for found in SPOKEN.finditer(output)]
         words = [output[start:end].lower() for start, end in spans]
-        worst = max(_circles(words), key=lambda circle: circle[2], default=(0, 1, 0))
+        worst = max(_circles(words), key=lambda circle: circle[2] // circle[1], default=(0, 1, 0))
         at, length, again = worst
-        if again <= allowed:
+        if again // length <= allowed:
             break
-        kept = allowed // length * length
+        kept = allowed * length
         first, last = spans[at + length + kept - 1][1], spans[at + length + again - 1][1]
         output = output[:first] + output[last:]
     longest = max(_run(source), 12)
     return RUN.sub(lambda found: found.group()[:longest], output)
+
+
+def joined(sources: Sequence[str], outputs: Sequence[str]) -> str:
+    """Return what the pieces of a text became as one text.
+
+    A sentence that was too long was cut anywhere: what ended one piece may begin the next.
+    """
+    text = ""
+    for at, output in enumerate(outputs):
+        is_meant = at == 0 or _doubled(sources[at - 1], sources[at]) > 0
+        rest = output if is_meant else output[_doubled(text, output) :].lstrip()
+        text = f"{text} {rest}" if text and rest else text or rest
+    return text
+
+
+def _doubled(before: str, after: str) -> int:
+    """Return the length of the word that ends a text, no mark behind it, and begins another."""
+    first, words = SPOKEN.match(after), before.split()
+    is_same = first is not None and words and words[-1].lower() == first.group().lower()
+    return first.end() if first is not None and is_same else 0
 
 
 # Figures

@@ -2,19 +2,16 @@
 
 Pure. Each such piece is replaced by a stand-in that translators copy, because it looks like the
 number of a part (`XQ1`), and put back afterwards. Neural models have no piece for `@` or a picture
-and leave them out; they spell long numbers wrong; rules translate the words of an address. Glossary
-terms are the same with another text put back: `terms` says which.
+and leave them out; they spell long numbers wrong; rules translate the words of an address. Terms of
+a glossary are the same with another text put back: `speech/terms.py`.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from lingua_scheduler.languages import base_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MARK: Final = "XQ"
 STAND_IN = re.compile(rf"(?<![A-Za-z0-9]){MARK}(\d+)(?![A-Za-z0-9])", re.IGNORECASE)
@@ -45,6 +42,9 @@ FOREIGN = rf"{STRANGE}(?:[\s\ufe0f\u200d-]*{STRANGE})*\ufe0f?"
 # What is between Chinese and Japanese signs.
 UNSPACED = re.compile("[^\u2e80-\u9fff\uff00-\uffef]+")
 
+ANYWHERE = re.compile(TAKEN, re.VERBOSE | re.IGNORECASE)
+IN_LATIN = re.compile(f"{TAKEN}|{FOREIGN}", re.VERBOSE | re.IGNORECASE)
+
 
 class Masked(NamedTuple):
     """A text with stand-ins, and what each of them stands for."""
@@ -53,32 +53,23 @@ class Masked(NamedTuple):
     kept: tuple[str, ...]
 
 
-def mask(text: str, language: str, terms: Mapping[str, str] | None = None) -> Masked:
-    """Return a text whose protected pieces are stand-ins; `terms` are put back as they say."""
+def mask(text: str, language: str) -> Masked:
+    """Return a text whose protected pieces are stand-ins."""
     kept: list[str] = []
-    meant = {term.lower(): said for term, said in (terms or {}).items()}
 
     def replaced(found: re.Match[str]) -> str:
-        kept.append(meant.get(found.group().lower(), found.group()))
+        kept.append(found.group())
         # Apart from a letter or a digit beside it: `XQ1` and a 5 would be another one.
         around = found.string
         before = " " if WORD.search(around[max(0, found.start() - 1) : found.start()]) else ""
         after = " " if WORD.match(around[found.end() : found.end() + 1]) else ""
         return f"{before}{MARK}{len(kept)}{after}"
 
-    pattern = _pattern(language, tuple(meant))
     if base_of(language) in LATIN:
-        return Masked(pattern.sub(replaced, text), tuple(kept))
+        return Masked(IN_LATIN.sub(replaced, text), tuple(kept))
     # Where no space is between words, a piece ends where their script begins again.
-    masked = UNSPACED.sub(lambda found: pattern.sub(replaced, found.group()), text)
+    masked = UNSPACED.sub(lambda found: ANYWHERE.sub(replaced, found.group()), text)
     return Masked(masked, tuple(kept))
-
-
-def _pattern(language: str, terms: tuple[str, ...]) -> re.Pattern[str]:
-    named = [rf"(?<!\w){re.escape(term)}(?!\w)" for term in sorted(terms, key=len, reverse=True)]
-    # In a verbose pattern a space means nothing, so that one of a term is escaped; so it is.
-    parts = [*named, TAKEN, *([FOREIGN] if base_of(language) in LATIN else [])]
-    return re.compile("|".join(parts), re.VERBOSE | re.IGNORECASE)
 
 
 def stand_ins(text: str) -> list[int]:

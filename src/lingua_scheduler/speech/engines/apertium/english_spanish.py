@@ -1,7 +1,7 @@
 """English into Spanish: what Apertium needs to be told, and what it gets wrong. Pure.
 
-Before: contractions written out, questions in the order of statements, "the man (that) you saw".
-Between: commands, words that may be nouns or verbs, the supplementary lexicon. After: polite forms
+Before: contractions written out. Between: commands, words that may be nouns or verbs, the
+supplementary lexicon. After: polite forms
 (usted; vosotros on the way to French, where it becomes vous), ser and estar, the subjunctive of
 `cuando`, the `a` before persons, question marks. Each rule is one function, in the order of use.
 """
@@ -11,20 +11,15 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from lingua_scheduler.speech.engines.apertium import edits, english
+from lingua_scheduler.speech.engines.apertium import edits
 from lingua_scheduler.speech.engines.apertium.edits import Edits, Units
 from lingua_scheduler.speech.engines.apertium.lexicon import lexicon
 from lingua_scheduler.speech.engines.apertium.negation import kept_in_spanish
 from lingua_scheduler.speech.engines.apertium.spanish_rules import (
-    Person,
-    before_infinitives,
-    joined_objects,
-    person_of,
     personal_a,
     plainer_words,
     plural_you,
     polite,
-    right_person,
     ser_or_estar,
     small_first,
     spanish_commands,
@@ -41,16 +36,12 @@ from lingua_scheduler.speech.engines.apertium.units import (
     keep_tags,
     must_be,
     reading,
-    small_inside,
     word,
     word_set,
     written,
 )  # fmt: skip
 
 PRONOUN: Final = r"(?:I|you|he|she|it|we|they)"
-AUXILIARY: Final = (
-    r"(?:am|are|is|was|were|have|has|had|will|would|can|could|shall|should|may|might|must)"
-)
 # Words that begin a command even where they might be nouns.
 COMMANDS: Final = word_set(
     "press dial enter hold call check record use stay start stop turn wait visit help listen say"
@@ -88,26 +79,6 @@ CONTRACTIONS: Final = tuple(
         (r"\b(?:gotta)\b", "have to"),
     )
 )
-INVERTED = re.compile(
-    r"^(?P<wh>(?:(?:and|but|so|then|please|excuse me|sorry),? )?"
-    r"(?:(?:what|when|where|why|who|how|which)(?: \w+)?? )?)"
-    rf"(?P<aux>{AUXILIARY}) (?P<who>{PRONOUN})\b(?=.*\?$)",
-    re.IGNORECASE,
-)
-ASKED_THING = re.compile(
-    r"^(?P<wh>how much|how|where|when|Zqy[a-j]+z|why) does (?P<np>(?:the|this|that|my|your|his|her|"
-    r"our|it)(?: \w+){0,3}?) (?P<verb>\w+)(?P<end>(?: to \w+| here| there)?\?)$",
-    re.IGNORECASE,
-)
-BARE_RELATIVE = re.compile(
-    r"(?P<before>(?:^|[\w,]+ ))(?P<np>(?:the|a|an|any|every) (?:\w+ )?\w+) "
-    rf"(?P<clause>(?:I|you|we|they|he|she) (?:{AUXILIARY}|want|need|called|dialed|sent|said|asked|"
-    r"like|know|ordered|bought|gave|made|saw|use)\b)",
-    re.IGNORECASE,
-)
-PREPOSITIONS: Final = word_set(
-    "in on at for with by of from after before during until since about to every last next"
-)
 
 
 class EnglishSpanish(Edits):
@@ -123,8 +94,6 @@ class EnglishSpanish(Edits):
         self._address = address
         # Whether there is a command that says not to.
         self._forbids = False
-        # The persons of (subject, object) around verbs, in order.
-        self._around: list[tuple[tuple[str, str], tuple[str, str]]] = []
         # Whether the sentence began with a capital, and whether it is a statement about you.
         self._starts_large = True
         self._says_you = False
@@ -140,10 +109,7 @@ class EnglishSpanish(Edits):
             text = pattern.sub(plain, text)
         for pattern, plain in edits.patterns("before-en-es.tsv"):
             text = pattern.sub(plain, text)
-        text = self.take_phrases(text)
-        text = ASKED_THING.sub(_verb_first, text)
-        text = INVERTED.sub(r"\g<wh>\g<who> \g<aux>", text)
-        return BARE_RELATIVE.sub(_with_that, text)
+        return self.take_phrases(text)
 
     def analysed(self, units: Units) -> Units:
         """Choose readings."""
@@ -151,12 +117,10 @@ class EnglishSpanish(Edits):
         units = plain_words(units)
         units = verbs_after_helpers(units)
         units, self._forbids = commands(units)
-        units = missing_verbs(units)
         return participles(units)
 
     def tagged(self, units: Units) -> Units:
-        """Note who does it to whom, because transfer mixes them up."""
-        self._around = persons_around(units)
+        """Note whether it is said about you."""
         is_question = any(reading(unit).startswith("?") for unit in units)
         self._says_you = has(units[0], "prn", "subj", "p2") and not is_question
         return units
@@ -173,13 +137,11 @@ class EnglishSpanish(Edits):
 
     def target(self, units: Units) -> Units:
         """Correct the Spanish, word by word."""
-        units = right_person(units, self._around)
-        units = joined_objects(units)
         units = plainer_words(units)
         units = spanish_commands(units, self._forbids)
         units = ser_or_estar(units)
         units = subjunctive_after_when(units)
-        units = small_inside(before_infinitives(personal_a(units)))
+        units = personal_a(units)
         if self._address == "usted":
             units = polite(units)
             if self._says_you:
@@ -195,20 +157,6 @@ class EnglishSpanish(Edits):
             text = pattern.sub(said, text)
         text = with_opening_marks(kept_in_spanish(self._source, text))
         return edits.capitalised(text) if self._starts_large else text
-
-
-def _verb_first(match: re.Match[str]) -> str:
-    """Ask in the order that Spanish has: "how much costs this ticket?"."""
-    thing = "" if match["np"].lower() == "it" else f" {match['np']}"
-    verb = "depart" if match["verb"].lower() == "leave" else match["verb"]
-    return f"{match['wh']} {english.verb(verb, 's')}{thing}{match['end']}"
-
-
-def _with_that(match: re.Match[str]) -> str:
-    before = match["before"].strip(" ,").lower()
-    if before in PREPOSITIONS:
-        return match.group()
-    return f"{match['before']}{match['np']} that {match['clause']}"
 
 
 def _leaves_something(units: Units, index: int) -> bool:
@@ -309,45 +257,6 @@ def _is_command(unit: Piece, after: Piece) -> bool:
     return follows_thing or not can_be(unit, "n")
 
 
-def missing_verbs(units: Units) -> Units:
-    """A clause needs a verb: "the train leaves" is not about leaves."""
-    found = list(units)
-    start = 0
-    for index in range(len(units) + 1):
-        if index == len(units) or not units[index].parts or _ends_clause(units[index]):
-            _give_verb(found, start, index)
-            start = index + 1
-    return found
-
-
-def _ends_clause(unit: Piece) -> bool:
-    return any(can_be(unit, tag) for tag in CLAUSE_ENDS)
-
-
-def _give_verb(units: Units, start: int, end: int) -> None:
-    clause = range(start, end)
-    if any(_is_finite(units[index]) for index in clause):
-        return
-    for index in clause:
-        unit, before = units[index], at(units, index - 1) if index > start else Piece("", ())
-        third = can_be(unit, "vblex", "p3") and (
-            can_be(before, "n", "sg") or can_be(before, "itg") or written(before) == "much"
-        )
-        plural = can_be(unit, "vblex", "pres") and (
-            must_be(before, "n", "pl") or must_be(before, "prn", "subj")
-        )
-        if third or plural:
-            units[index] = keep_tags(unit, "vblex")
-            units[index] = keep_tags(units[index], "p3" if third else "pres")
-            return
-
-
-def _is_finite(unit: Piece) -> bool:
-    if any(can_be(unit, tag) for tag in ("vbser", "vbhaver", "vaux", "vbdo", "vbmod")):
-        return True
-    return must_be(unit, "vblex") and not must_be(unit, "ger") and not can_be(unit, "ger")
-
-
 def participles(units: Units) -> Units:
     """After `be` and `have`, and before `by`, a form in -ed is a participle."""
     found: Units = []
@@ -375,20 +284,6 @@ def _is_object(units: Units, index: int) -> bool:
     return must_be(before, "inf") or (
         can_be(before, "det") and must_be(at(units, index - 2), "inf")
     )
-
-
-def persons_around(units: Units) -> list[tuple[Person, Person]]:
-    """Return, for each verb with a pronoun behind it, who does it and to whom."""
-    found = []
-    subject: Person = ("p3", "sg")
-    for index, unit in enumerate(units):
-        if has(unit, "prn", "subj"):
-            subject = person_of(unit)
-        elif has(unit, "n"):
-            subject = ("p3", "pl" if has(unit, "pl") else "sg")
-        elif has(unit, "vblex") and has(at(units, index + 1), "prn", "obj"):
-            found.append((subject, person_of(units[index + 1])))
-    return found
 
 
 def _after() -> tuple[tuple[re.Pattern[str], str], ...]:

@@ -1,9 +1,8 @@
 """Spanish into English: what Apertium needs to be told, and what it gets wrong. Pure.
 
 Before: accents that hurried writers leave out. Between: commands to usted, the supplementary
-lexicon, `su` as your, his or her. After: "you have" for "you has", questions with their helping
-verbs, "I like it" for "it likes me", "phone number" for "number of phone". Each rule is one
-function, in the order of use.
+lexicon, `su` as your, his or her. After: "you have" for "you has", "phone number" for "number of
+phone". Each rule is one function, in the order of use.
 """
 
 from __future__ import annotations
@@ -13,13 +12,6 @@ from typing import Final
 
 from lingua_scheduler.speech.engines.apertium import edits
 from lingua_scheduler.speech.engines.apertium.edits import Edits, Units
-from lingua_scheduler.speech.engines.apertium.english_questions import (
-    HELPERS,
-    NAMED,
-    OF_THINGS,
-    VERBS,
-    questions,
-)
 from lingua_scheduler.speech.engines.apertium.lexicon import lexicon
 from lingua_scheduler.speech.engines.apertium.negation import kept_in_english
 from lingua_scheduler.speech.engines.apertium.stream import Piece
@@ -31,7 +23,6 @@ from lingua_scheduler.speech.engines.apertium.units import (
     has,
     keep_tags,
     reading,
-    small_inside,
     word,
     word_set,
     written,
@@ -51,6 +42,12 @@ LEADS: Final = frozenset(
 # Said of nobody in particular these are said to you.
 TO_YOU: Final = word_set("can want wish need must could should prefer")
 OF_PEOPLE: Final = word_set("tell say ask think know believe explain answer reply")
+# In a question these are not asked about you.
+OF_THINGS: Final = word_set(
+    "be cost happen mean matter leave arrive start begin open close rain snow work finish hurt"
+    " ache like"
+)
+YOU: Final = "prpers<prn><subj><p2><mf><sp>"
 # One of these with `of` is an amount, not a kind: a cup of coffee.
 AMOUNTS: Final = word_set(
     "cup glass bottle kind type sort lot group piece pair part member couple number_of end"
@@ -69,8 +66,6 @@ class SpanishEnglish(Edits):
         super().__init__()
         # Whether the sentence began with a capital.
         self._starts_large = True
-        # Who does what `lo que` tells, in order; English must name them.
-        self._tellers: list[str] = []
         self._source = ""
 
     def before(self, text: str) -> str:
@@ -92,18 +87,12 @@ class SpanishEnglish(Edits):
         units = [
             unit if word(unit) == "marcar" else lexicon("en").translate(unit) for unit in units
         ]
-        self._tellers = tellers(units)
-        return to_whom(chosen_verbs(whose(units)))
+        return chosen_verbs(whose(units))
 
     def target(self, units: Units) -> Units:
         """Correct the English, word by word."""
-        units = to_you(named_tellers(units, self._tellers))
-        units = agreeing(units)
-        units = liked(units)
-        units = compounds(units)
-        units = personal_objects(units)
-        units = questions(units)
-        return lexicon("en").say_all(edits.said_adverbs(small_inside(units)))
+        units = compounds(agreeing(to_you(units)))
+        return lexicon("en").say_all(edits.said_adverbs(units))
 
     def after(self, text: str) -> str:
         """Put marks and capitals right."""
@@ -164,20 +153,6 @@ def whose(units: Units) -> Units:
     return found
 
 
-def to_whom(units: Units) -> Units:
-    """What I do to `le`, or ask of it, is about you, unless somebody else is named."""
-    if any(word(unit) in PERSONS for unit in units):
-        return units
-    mine = any(has(unit, "p1") and not has(unit, "ifi") and not has(unit, "prn") for unit in units)
-    mine = mine or any(reading(unit).startswith("?") for unit in units)
-    return [
-        Piece(unit.blank, (unit.parts[0], unit.parts[1].replace("<p3><m><sg>", "<p2><mf><sp>")))
-        if mine and has(unit, "prn", "p3", "mf") and len(unit.parts) > 1 and not has(unit, "tn")
-        else unit
-        for unit in units
-    ]
-
-
 def chosen_verbs(units: Units) -> Units:
     """Choose the English of verbs that have several: dial, press or mark; wait; tell."""
     found: Units = []
@@ -225,36 +200,10 @@ def to_you(units: Units) -> Units:
             asked = is_question and has(verb, "vblex") and word(verb) not in OF_THINGS
             told = commanding and has(verb, "vblex", "pres")
             if word(verb) in TO_YOU or asked or told:
-                unit = changed(unit, NAMED["p2sg"])
+                unit = changed(unit, YOU)
             elif word(verb) in OF_PEOPLE:
                 unit = changed(unit, "prpers<prn><subj><p3><m><sg>")
         found.append(unit)
-    return found
-
-
-def tellers(units: Units) -> list[str]:
-    """Return who does it, for each verb that stands right behind `lo que`."""
-    found = []
-    for index, unit in enumerate(units):
-        is_what = len(unit.parts) > 1 and unit.parts[1].lower().startswith("what<")
-        verb = at(units, index + 1)
-        if is_what and (has(verb, "vblex") or has(verb, "vbhaver")):
-            shown = re.search(r"<(p\d)><(sg|pl)>", reading(verb))
-            found.append("".join(shown.groups()) if shown else "")
-    return found
-
-
-def named_tellers(units: Units, persons: list[str]) -> Units:
-    """Name who does it behind what: "what you said"."""
-    found: Units = []
-    left = list(persons)
-    for index, unit in enumerate(units):
-        found.append(unit)
-        verb = at(units, index + 1)
-        if word(unit) == "what" and left and any(has(verb, tag) for tag in VERBS):
-            person = NAMED.get(left.pop(0))
-            if person is not None and not any(reading(last).startswith("?") for last in units):
-                found.append(Piece(" ", (person,)))
     return found
 
 
@@ -279,59 +228,10 @@ def agreeing(units: Units) -> Units:
             unit = Piece(unit.blank, (reading(unit).replace("<pres>", "<pri><p3><sg>"),))
         elif word(unit) == "like" and has(unit, "pr") and has(at(units, index + 1), "adj"):
             unit = changed(unit, "as<pr>")
-        elif you and any(has(unit, tag) for tag in ("vblex", *HELPERS)):
+        elif you and any(has(unit, tag) for tag in ("vblex", "vaux", "vbser", "vbhaver", "vbdo")):
             you = False
         found.append(unit)
     return found
-
-
-def liked(units: Units) -> Units:
-    """Say "I like it" for what pleases, and "my head hurts"."""
-    for index, unit in enumerate(units):
-        if not has(unit, "prn", "subj", "p3", "nt"):
-            continue
-        verb = index + 1
-        while has(at(units, verb), "vbdo") or has(at(units, verb), "adv"):
-            verb += 1
-        person = at(units, verb + 1)
-        if not has(person, "prn", "obj") or not has(at(units, verb), "vblex"):
-            continue
-        if word(units[verb]) == "like":
-            return _with_subject(units, index, verb)
-        if word(units[verb]) in {"hurt", "ache"} and word(at(units, verb + 2)) == "the":
-            return _hurting(units, index, verb)
-    return units
-
-
-def _with_subject(units: Units, index: int, verb: int) -> Units:
-    person = reading(units[verb + 1]).replace("<obj>", "<subj>")
-    third = "<p3>" in person and "<sg>" in person
-    found = list(units)
-    found[index] = changed(units[index], person)
-    for place in range(index + 1, verb + 1):
-        if not third:
-            new = reading(units[place]).replace("<pri><p3><sg>", "<pres>")
-            found[place] = Piece(units[place].blank, (new,))
-    return [*found[: verb + 1], *found[verb + 2 :]]
-
-
-def _hurting(units: Units, index: int, verb: int) -> Units:
-    owners = {"p1sg": "my", "p1pl": "our", "p3pl": "their", "p3m": "his", "p3f": "her"}
-    shown = re.search(r"<(p\d)><(\w+)><(\w+)>", reading(units[verb + 1]))
-    person, gender, number = shown.groups() if shown else ("p2", "mf", "sp")
-    owner = owners.get(person + number) or owners.get(person + gender) or "your"
-    thing = verb + 3
-    if not has(at(units, thing), "n"):
-        return units
-    number = "pl" if has(units[thing], "pl") else "sg"
-    hurts = "hurt<vblex><pres>" if number == "pl" else "hurt<vblex><pri><p3><sg>"
-    return [
-        *units[:index],
-        changed(Piece(units[index].blank, units[index].parts), f"{owner}<det><pos><{number}>"),
-        Piece(" ", units[thing].parts),
-        Piece(" ", (hurts,)),
-        *units[thing + 1 :],
-    ]
 
 
 def compounds(units: Units) -> Units:
@@ -355,21 +255,4 @@ def compounds(units: Units) -> Units:
         else:
             found.append(first)
             index += 1
-    return found
-
-
-WITHOUT_TO: Final = word_set(
-    "call find locate see help know visit expel remove kill look_for invite love meet hear join"
-)
-
-
-def personal_objects(units: Units) -> Units:
-    """Leave out the `to` that stands for the Spanish `a` before persons."""
-    found: Units = []
-    for index, unit in enumerate(units):
-        verb = at(units, index - 1)
-        is_to = word(unit) == "to" and has(unit, "pr") and has(verb, "vblex")
-        if is_to and word(verb) in WITHOUT_TO and not has(at(units, index + 1), "inf"):
-            continue
-        found.append(unit)
     return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from lingua_scheduler.speech.engines.apertium.stream import Piece, tags
+from lingua_scheduler.speech.engines.apertium.stream import Piece
 from lingua_scheduler.speech.engines.apertium.units import (
     CLAUSE_ENDS,
     at,
@@ -44,52 +44,9 @@ STATE_VERBS: Final = word_set(
 )
 
 
-def right_person(units: Units, around: list[tuple[Person, Person]]) -> Units:
-    """Make a verb agree with who does it, where transfer took the object for the subject."""
-    found: Units = []
-    left = list(around)
-    for index, seen in enumerate(units):
-        unit = seen
-        clitic = at(units, index - 1)
-        if (
-            has(clitic, "prn", "pro")
-            and has(unit, "vblex")
-            and person_of(clitic) == person_of(unit)
-        ):
-            record = next((r for r in left if r[1] == person_of(clitic) and r[0] != r[1]), None)
-            if record is not None:
-                left.remove(record)
-                unit = _with_person(unit, record[0])
-        found.append(unit)
-    return found
-
-
 def _with_person(unit: Piece, person: Person) -> Piece:
     new = re.sub(r"<p[123]><(?:sg|pl)>", f"<{person[0]}><{person[1]}>", reading(unit), count=1)
     return Piece(unit.blank, (new,))
-
-
-def joined_objects(units: Units) -> Units:
-    """Put an object's pronoun where Spanish has it: `guiarle`, `le guiaré`."""
-    found: Units = []
-    for unit in units:
-        verb = found[-1] if found else Piece("", ())
-        is_loose = has(unit, "prn", "pro") or (
-            has(unit, "prn", "tn", "p2") and word(unit) in {"prpers", "ti"}
-        )
-        if not is_loose or not has(verb, "vblex") or has(verb, "pp") or "+" in reading(verb):
-            found.append(unit)
-            continue
-        shown = re.search(r"<(p\d)><(\w+)><(\w+)>", reading(unit))
-        person = shown.groups() if shown else ("p3", "m", "sg")
-        if has(verb, "inf") or has(verb, "ger") or has(verb, "imp"):
-            joined = "+prpers<prn><enc>" + "".join(f"<{tag}>" for tag in person)
-            found[-1] = Piece(verb.blank, (reading(verb) + joined,))
-        else:
-            pronoun = "prpers<prn><pro>" + "".join(f"<{tag}>" for tag in person)
-            found[-1] = changed(verb, pronoun)
-            found.append(Piece(" ", (reading(verb)[:1].lower() + reading(verb)[1:],)))
-    return found
 
 
 BEFORE_NOUN: Final = word_set("único último mejor peor próximo siguiente")
@@ -222,21 +179,6 @@ def personal_a(units: Units) -> Units:
     return found
 
 
-WITH_A: Final = word_set("ayudar empezar comenzar venir aprender enseñar volver invitar")
-WITH_DE: Final = word_set("acabar terminar tratar parar")
-
-
-def before_infinitives(units: Units) -> Units:
-    """Put `a` or `de` between two verbs that need it: `ayudar a encontrar`."""
-    found: Units = []
-    for index, unit in enumerate(units):
-        verb = word(at(units, index - 1))
-        if has(unit, "inf") and verb in WITH_A | WITH_DE:
-            found.append(Piece(" ", ("a<pr>" if verb in WITH_A else "de<pr>",)))
-        found.append(unit)
-    return found
-
-
 def polite(units: Units) -> Units:
     """Say usted for you: third person, su, le."""
     found: Units = []
@@ -280,10 +222,3 @@ def with_opening_marks(text: str) -> str:
             lead = lead if lead.rstrip().endswith(",") else ""
             text = f"{lead}{opening}{text[len(lead) :]}"
     return text
-
-
-def person_of(unit: Piece) -> Person:
-    """Return a unit's person and number."""
-    shown = tags(reading(unit))
-    person = next((tag for tag in shown if tag in {"p1", "p2", "p3"}), "p3")
-    return person, "pl" if "pl" in shown else "sg"

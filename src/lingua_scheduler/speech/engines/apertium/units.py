@@ -83,23 +83,3 @@ def changed(unit: Piece, new: str) -> Piece:
     if old[:1].isupper() and new[:1].islower():
         new = new[:1].upper() + new[1:]
     return Piece(unit.blank, (new,))
-
-
-INNER: Final = word_set(
-    "prn vblex vbmod vbser vbhaver vaux vbdo adv pr det cnjcoo cnjsub cnjadv rel adj"
-)
-
-
-def small_inside(units: list[Piece]) -> list[Piece]:
-    """Take a capital away that transfer carried from the sentence's start to its middle."""
-    found: list[Piece] = []
-    for index, seen in enumerate(units):
-        unit = seen
-        before = at(units, index - 1)
-        text = reading(unit)
-        starts = index == 0 or has(before, "sent") or has(before, "lquest")
-        moved = not starts and text[:1].isupper() and not text[1:2].isupper()
-        if moved and INNER & set(stream.tags(text)):
-            unit = Piece(unit.blank, (text[:1].lower() + text[1:],))
-        found.append(unit)
-    return found
