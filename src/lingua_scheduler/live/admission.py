@@ -19,12 +19,12 @@ from lingua_scheduler.live.assembly import (
     spec_after,
     spec_for_readers,
     spec_heard,
-    spec_of_owner,
     stream_of,
 )
 from lingua_scheduler.live.piece import STREAM_BEGIN, Piece, StreamEnd
 from lingua_scheduler.live.reopening import Reopening
 from lingua_scheduler.live.requests import Requests
+from lingua_scheduler.live.submission import Submission
 from lingua_scheduler.messages.codes import ErrorCode
 from lingua_scheduler.session.rate import TokenBucket
 from lingua_scheduler.state.records import AS_SPOKEN, Answer, JobSpec, Submitted
@@ -43,12 +43,6 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.records import Resumed
     from lingua_scheduler.state.script import Word
 
-# Refusals that pass by themselves: the utterance waits here and is submitted again.
-PASSING = frozenset({Reply.IN_FLIGHT_LIMIT, Reply.OUTBOX_FULL})
-LOST = frozenset({Reply.NO_SESSION, Reply.SESSION_CLOSED})
-# Whatever is done about them, the utterance is submitted again.
-AGAIN = PASSING | LOST | {Reply.FENCED, Reply.TOO_EARLY}
-AGAIN_S = 0.1
 # A client may begin anywhere up to here; the store's own bound is far beyond it.
 INDEX_MAX = 1 << 32
 
@@ -101,8 +95,6 @@ class Admission:
         # Pieces of the stream in the order of their audio, and so is the client told of them: what
         # is before a chunk it was told of it may forget.
         self._untold: deque[Piece] = deque()
-        # Jobs whose admission the store has not confirmed yet.
-        self.entering = 0
         # Languages of pieces that the store has not answered for; set while it owes no answer.
         self._unanswered = 0
         self.taken = asyncio.Event()
@@ -111,6 +103,7 @@ class Admission:
         self._asked = asyncio.Event()
         self._reopening = Reopening(session, self, board)
         self.reopen, self.submit_again = self._reopening.reopen, self._reopening.submit_again
+        self._submission = Submission(session, board, self.requests, self.reopen, self._untold)
         self.idle = asyncio.Event()
         self.idle.set()
         self.paused = False
@@ -291,10 +284,10 @@ class Admission:
             # Its client forgets it: it must not be asked for again, and then be heard by others.
             top = piece.index + 1
             note |= {"top": top, "heard": piece.last_seq, "heard_ms": piece.end_ms}
-        reply = await self._note(note, piece.before.seq)
+        reply = await self._submission.note(note, piece.before.seq)
         while reply is Reply.TOO_EARLY and not session.lapsed:
-            await self._wait_for_turn(piece.index, piece.before)
-            reply = await self._note(note, piece.before.seq)
+            await self._submission.wait_for_turn(piece.index, piece.before)
+            reply = await self._submission.note(note, piece.before.seq)
         piece.unanswered -= 1
         self._unanswered -= 1
         # Else its client says it again elsewhere.
@@ -303,15 +296,6 @@ class Admission:
             self._note_heard(piece.last_seq, piece.end_ms, self.heard_speech_ms)
         self._tell_accepted(piece)
         self._note_taken()
-
-    async def _note(self, fields: dict[str, Word], heard_after: int = -1) -> Reply:
-        """Note in the store what a later owner needs."""
-        board, session = self._board, self._session
-        return await board.insist(
-            lambda: board.store.session_note(
-                session.home, session.id, session.fence, fields, heard_after=heard_after
-            )
-        )
 
     def _note_heard(self, seq: int, end_ms: int, speech_ms: int) -> None:
         """Take note of how much of the stream the store has."""
@@ -332,7 +316,7 @@ class Admission:
     @property
     def is_owed(self) -> bool:
         """Tell whether anything was cut that the store has not taken or refused yet."""
-        return bool(self.entering or self.backlog or self._untold or len(self.requests))
+        return bool(self._submission.entering or self.backlog or self._untold or len(self.requests))
 
     def has_room(self) -> bool:
         """Tell whether one more utterance may wait."""
@@ -427,15 +411,10 @@ class Admission:
         from the client again, and those languages would say it twice.
         """
         first, *others = jobs
-        first_answer, *answers = await self._insist(jobs)
+        first_answer, *answers = await self._submission.insist(jobs)
         for job, answer in zip(others, answers, strict=True):
             self._board.tasks.start(self._answered(piece, job, answer))
         await self._answered(piece, first, first_answer)
-
-    def _note_entering(self, jobs: list[LiveJob], *, is_entering: bool) -> None:
-        self.entering += len(jobs) if is_entering else -len(jobs)
-        for job in jobs:
-            job.entering = is_entering
 
     async def _answered(self, piece: Piece, job: LiveJob, answer: Submitted) -> None:
         """The store has said what becomes of one language of an utterance."""
@@ -469,7 +448,7 @@ class Admission:
 
     async def enter(self, job: LiveJob) -> Submitted:
         """Bring a job into the store; one that is not taken gets its outcome at once."""
-        (answer,) = await self._insist([job])
+        (answer,) = await self._submission.insist([job])
         return await self._entered(job, answer)
 
     async def _entered(self, job: LiveJob, answer: Submitted) -> Submitted:
@@ -487,62 +466,6 @@ class Admission:
         else:
             job.may_be_in = True
         return answer
-
-    async def _insist(self, jobs: list[LiveJob]) -> list[Submitted]:
-        """Submit the jobs of an utterance until the store takes or refuses each for good."""
-        self._note_entering(jobs, is_entering=True)
-        try:
-            answers = await self._ask_first(jobs)
-            while not self._session.lapsed:
-                again = [at for at, answer in enumerate(answers) if answer.reply in AGAIN]
-                if not again:
-                    break
-                refused = [jobs[at] for at in again]
-                await self._mend(refused, answers[again[0]].reply)
-                repeated = await self._board.submit_all(refused)
-                for at, answer in zip(again, repeated, strict=True):
-                    answers[at] = answer
-            return answers
-        finally:
-            self._note_entering(jobs, is_entering=False)
-
-    async def _ask_first(self, jobs: list[LiveJob]) -> list[Submitted]:
-        if not (self.requests.is_spread and jobs[0].spec.sound):
-            return await self._board.submit_all(jobs)
-        return [await self._claim(job) for job in jobs]
-
-    async def _claim(self, job: LiveJob) -> Submitted:
-        """Submit a job of a named request, unless another cell has it."""
-        found = await self.requests.elsewhere(job)
-        if found is not None:
-            return Submitted(Reply.DUPLICATE, state=found.state, known=found.spec)
-        return await self._board.submit(job)
-
-    async def _mend(self, jobs: list[LiveJob], reply: Reply) -> None:
-        """Do what may let the store take jobs that it has refused for now."""
-        board, session, first = self._board, self._session, jobs[0]
-        if reply in PASSING:
-            await board.insist(session.deliverer.trim)
-            await asyncio.sleep(AGAIN_S)
-        elif reply is Reply.TOO_EARLY:
-            await self._wait_for_turn(first.spec.index, first.before)
-        elif reply in LOST or first.spec.fence == session.fence:
-            # Another is its owner, or the store forgot that we are: the higher number counts.
-            await self.reopen()
-        # Else the client came back to us meanwhile: we are its owner, by a later number.
-        for job in jobs:
-            job.spec = spec_of_owner(job.spec, session.fence)
-
-    async def _wait_for_turn(self, index: int, before: StreamEnd) -> None:
-        """Let those that were said before go first; if none is left, the store forgot the last."""
-        untold, jobs = self._untold, self._board.jobs_of(self._session)
-        is_behind = untold and untold[0].index < index
-        if is_behind or any(job.entering and job.spec.index < index for job in jobs):
-            await asyncio.sleep(AGAIN_S)
-            return
-        await self._note(
-            {"heard": before.seq, "heard_ms": before.end_ms, "speech": before.speech_ms}
-        )
 
     async def _met(self, job: LiveJob, answer: Submitted) -> Submitted:
         """The store has such a job: this very one, or that of the same request sent elsewhere."""

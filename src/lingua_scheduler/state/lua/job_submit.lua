@@ -3,8 +3,8 @@
 -- KEYS: due
 -- ARGV: now_ms, policy (msgpack map), audio, then of each: job id, spec (msgpack map), body, park
 --   spec: session, index, lane, demand, turn, is_slice, closes_turn, preferred, unwanted_from,
---   audio, fence, heard_after, heard, heard_ms, speech, top, ms, lanes, sound, also; of a room: audience,
---   readers, readers_from
+--   audio, fence, heard_after, heard, heard_ms, speech, top, ms, lanes, sound, also; of a room:
+--   audience, readers, readers_from
 --   park: 0 queue when nobody here can take it; 1 park it, the caller tries other cells; 2 park at
 --   once unless the turn's node is here (the preferred node is in another cell, or an earlier job
 --   of the turn is on its way to one)

@@ -4,8 +4,9 @@
 -- their turn, are in other cells, or not there after the store lost them, it stands in the list
 -- `relay:<session>` until everybody has it: any instance may go on with it (`relay_run`), and the
 -- timer `x|<session>` makes sure that one does. In the list: `id at_ms kind index lane job attempt
--- reason`, a newline, the audience (of a large room: who of it still waits). The speaker is told that it passed (an entry `+kind ...` in its
--- own outbox, with the text) when nobody waits for it any more; of transcripts it is told nothing.
+-- reason`, a newline, the audience (of a large room: who of it still waits). The speaker is told
+-- that it passed (an entry `+kind ...` in its own outbox, with the text) when nobody waits for it
+-- any more; of transcripts it is told nothing.
 --- @include "includes/hear"
 local RELAY_MS, ABSENT_MS, LISTED = 1000, 5000, '#'
 
@@ -72,7 +73,8 @@ local function relay_walk(session, s, policy, done, out, listeners_max, ahead)
     local id, at, kind, head, audience =
       string.match(line, '^(%S+) (%d+) (%S+) ([^\n]+)\n(.*)$')
     local item = heard_item(id, kind, head, at)
-    local waiting, elsewhere, is_cut = relay_hear(item, audience, policy, done, held, out, turn)
+    local waiting, elsewhere, is_cut =
+      relay_hear(item, audience, policy, done, held, out, turn)
     if #waiting > 0 then
       is_first, seq = false, 0
       if is_cut then
