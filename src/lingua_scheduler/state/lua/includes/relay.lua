@@ -64,8 +64,8 @@ local function relay_ahead(item, elsewhere)
     elsewhere }
 end
 
--- Goes on with what listeners have not got yet, in order, for so many of them; `ahead` collects what
--- is for other cells. Returns the speaker's position of the last one, 0 while some wait for it.
+-- Goes on with what listeners have not got yet, in order, for so many of them; `ahead` collects
+-- what is for other cells. Returns the speaker's position of the last one, 0 while some wait.
 local function relay_walk(session, s, policy, done, out, listeners_max, ahead)
   local list, held, is_first, seq = BASE .. 'relay:' .. session, {}, true, 0
   local turn, place = { left = listeners_max }, 0
