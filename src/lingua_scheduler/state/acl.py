@@ -24,7 +24,7 @@ COMMANDS: Final = (
     *("hdel", "hexists", "hget", "hgetall", "hincrby", "hkeys", "hlen", "hmget", "hset"),
     *("hsetnx",),
     # Lists.
-    *("lindex", "llen", "lpop", "lrange", "lrem", "ltrim", "rpush"),
+    *("lindex", "llen", "lpop", "lrange", "lrem", "lset", "ltrim", "rpush"),
     # Sets, and sorted sets.
     *("sadd", "smembers", "srem"),
     *("zadd", "zcard", "zcount", "zrange", "zrangebylex", "zrangebyscore", "zrem"),
