@@ -54,7 +54,7 @@ redis.call('TIME')
 redis.call('GET', {clock})
 redis.call('HGET', {job:<job>}, 'state')
 redis.call('HMGET', {session:<session>}, 'epoch', 'closed', 'seq', 'trimmed', 'next:es',
-  'at:es:1', 'skip:es', 'fence', 'top')
+  'at:es:1', 'skip:es', 'fence', 'top', 'heard')
 redis.call('HGET', {demands}, '@DEMAND@')
 redis.call('ZRANGE', {pool:<pool>}, 0, 0, 'WITHSCORES')
 redis.call('ZRANGE', {pool:<second>}, 0, 0, 'WITHSCORES')
