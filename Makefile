@@ -75,10 +75,11 @@ bench-speech: $(VENV)/.speaking ## Measure real speech: errors, quality, latency
 	$(VENV)/bin/lingua bench speech
 
 # Apart from everything else: torch is needed for this alone. Stopped, it goes on where it was.
+# `make train-translation TRAINING='--minutes 2'` tries the whole pipeline with a short training.
 train-translation: | $(PYTHON) ## Train the English-Spanish networks anew, into build/translation (2 h)
 	$(PYTHON) -m venv build/training
 	build/training/bin/python $(PIP_INSTALL) --requirement training/translation/requirements.txt
-	PYTHON=build/training/bin/python sh training/translation/run.sh build/translation
+	PYTHON=build/training/bin/python sh training/translation/run.sh build/translation $(TRAINING)
 
 docs: $(VENV)/.installed ## Write the generated pages of docs/
 	$(PYTHON) -m lingua_scheduler.docs
