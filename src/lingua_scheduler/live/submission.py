@@ -101,14 +101,19 @@ class Submission:
 
     async def wait_for_turn(self, index: int, before: StreamEnd) -> None:
         """Let those that were said before go first; if none is left, the store forgot the last."""
-        untold, jobs = self._untold, self._board.jobs_of(self._session)
-        is_behind = untold and untold[0].index < index
-        if is_behind or any(job.entering and job.spec.index < index for job in jobs):
+        if self._is_behind(index):
             await asyncio.sleep(AGAIN_S)
             return
         await self.note(
             {"heard": before.seq, "heard_ms": before.end_ms, "speech": before.speech_ms}
         )
+
+    def _is_behind(self, index: int) -> bool:
+        """Tell whether anything that was said before is on its way to the store."""
+        if self._untold and self._untold[0].index < index:
+            return True
+        jobs = self._board.jobs_of(self._session)
+        return any(job.entering and job.spec.index < index for job in jobs)
 
     async def note(self, fields: Mapping[str, Word], heard_after: int = -1) -> Reply:
         """Note in the store what a later owner needs."""
