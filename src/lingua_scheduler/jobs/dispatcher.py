@@ -154,12 +154,17 @@ class Dispatcher:
         (result,) = await self.submit_all(home, ((job, spec, body),), audio)
         return result
 
-    async def submit_all(
+    def submit_all(
         self, home: Cell, jobs: Sequence[tuple[str, JobSpec, bytes]], audio: bytes = b""
-    ) -> list[tuple[Submitted, Work]]:
+    ) -> Awaitable[list[tuple[Submitted, Work]]]:
         """Admit the jobs of one utterance in one step, each as `submit` does."""
         if not jobs[0][1].turn or len(self._cells.all) == 1:
-            return await self._submit_all(home, jobs, audio)
+            return self._submit_all(home, jobs, audio)
+        return self._submit_in_turn(home, jobs, audio)
+
+    async def _submit_in_turn(
+        self, home: Cell, jobs: Sequence[tuple[str, JobSpec, bytes]], audio: bytes
+    ) -> list[tuple[Submitted, Work]]:
         with self._turns.entered(jobs[0][1]) as turn:
             return await self._submit_all(home, jobs, audio, turn)
 
@@ -175,10 +180,16 @@ class Dispatcher:
             for at, (job, spec, body) in enumerate(jobs)
         ]
         answers = await self._store.jobs_submit(home, parked, audio)
-        return [
-            await self._submitted(home, job, spec, answer, turn)
-            for (job, spec, _), answer in zip(jobs, answers, strict=True)
-        ]
+        results = []
+        for (job, spec, _), answer in zip(jobs, answers, strict=True):
+            work, found = Work(), answer
+            if answer.reply is Reply.PARKED:
+                found = await self._place_elsewhere(home, job, spec, answer, turn, work)
+            if found.placement is not None:
+                work.push.append(found.placement)
+            work.take(found.effects)
+            results.append((found, work))
+        return results
 
     def _park(self, home: Cell, spec: JobSpec, turn: Turn | None, *, is_first: bool) -> int:
         """Return what becomes of a job that its home cell cannot place, as `job_submit` takes it.
@@ -191,20 +202,13 @@ class Dispatcher:
             return 2
         return 1 if others else 0
 
-    async def _submitted(
-        self, home: Cell, job: str, spec: JobSpec, answer: Submitted, turn: Turn | None
-    ) -> tuple[Submitted, Work]:
-        work = Work()
-        if answer.reply is Reply.PARKED:
-            waiting = WaitingJob(
-                job, 0, spec.demand, spec.preferred, "", answer.affinity, answer.avoid
-            )
-            search = self._search(home, waiting, work, answer.label)
-            answer = await self._place_in_turn(home, search, turn)
-        if answer.placement is not None:
-            work.push.append(answer.placement)
-        work.take(answer.effects)
-        return answer, work
+    async def _place_elsewhere(
+        self, home: Cell, job: str, spec: JobSpec, parked: Submitted, turn: Turn | None, work: Work
+    ) -> Submitted:
+        """Look in other cells for a node that its home cell does not have."""
+        waiting = WaitingJob(job, 0, spec.demand, spec.preferred, "", parked.affinity, parked.avoid)
+        search = self._search(home, waiting, work, parked.label)
+        return await self._place_in_turn(home, search, turn)
 
     async def settle(  # noqa: PLR0913 the wire's own fields
         self,
@@ -221,7 +225,11 @@ class Dispatcher:
         answer = await self._store.job_settle(
             home, job, attempt, node, kind=kind, reason=reason, payload=payload
         )
-        return answer, await self._follow(home, answer.effects)
+        if answer.effects.freed:
+            return answer, await self._follow(home, answer.effects)
+        work = Work()
+        work.take(answer.effects)
+        return answer, work
 
     async def cancel(self, home: Cell, job: str, reason: str) -> tuple[Settled, Work]:
         """End a job nobody wants any more."""

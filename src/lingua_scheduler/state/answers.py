@@ -5,7 +5,7 @@ No logic: what an answer means for a job is decided in `jobs/`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -35,13 +35,26 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.keys import Cell
 
 
-def read_effects(raw: list[Any], cell: Cell) -> Effects:
+class Given(NamedTuple):
+    """What job_settle does not return of a job's own outcome: the caller has it."""
+
+    job: str
+    payload: bytes
+    # The same without its sound.
+    text: bytes
+
+
+def read_effects(raw: list[Any], cell: Cell, given: Given | None = None) -> Effects:
     """Read `_, epoch, owner, session, outcomes, freed, placed` of an answer."""
-    released, heard, is_relaying = raw[4]
+    entries, rows, is_relaying = raw[4]
+    released, heard = read_released(entries), read_heard(rows, cell) if rows else ()
+    if given is not None and given.payload:
+        released = tuple([outcome_with(outcome, given) for outcome in released])
+        heard = tuple([item_with(item, given) for item in heard]) if heard else ()
     return Effects(
         raw[1].decode(), raw[2].decode(), raw[3].decode(),
-        read_released(released), read_freed(raw[5]), read_placements(raw[6], cell),
-        read_heard(heard, cell), is_relaying == 1, cell.name,
+        released, read_freed(raw[5]), read_placements(raw[6], cell),
+        heard, is_relaying == 1, cell.name,
     )  # fmt: skip
 
 
@@ -70,11 +83,11 @@ def read_submitted(raw: list[Any], cell: Cell) -> Submitted:
     return Submitted(reply, code=reply if reply in UNPLACEABLE else None, label=label)
 
 
-def read_settled(raw: list[Any], cell: Cell) -> Settled:
+def read_settled(raw: list[Any], cell: Cell, given: Given) -> Settled:
     """Read the answer of job_settle."""
     reply = Reply(raw[0])
     if reply is Reply.SETTLED:
-        return Settled(reply, read_effects(raw, cell))
+        return Settled(reply, read_effects(raw, cell, given))
     if reply is Reply.ALREADY:
         return Settled(reply, outcome=raw[1].decode(), seq=raw[2])
     if reply is Reply.STALE_ATTEMPT:
@@ -84,27 +97,21 @@ def read_settled(raw: list[Any], cell: Cell) -> Settled:
     return Settled(reply, outcome=raw[1].decode() if len(raw) > 1 else "")
 
 
-def with_payload(settled: Settled, job: str, payload: bytes, text: bytes) -> Settled:
-    """Put back what job_settle does not return of a job's own outcome: the caller gave it."""
-    if not payload:
-        return settled
-    effects = settled.effects
-    released = tuple(
-        outcome._replace(payload=payload)
-        if outcome.job == job and not outcome.is_passed
-        else outcome
-        for outcome in effects.released
-    )
-    heard = tuple(item_with(item, job, payload, text) for item in effects.heard)
-    return settled._replace(effects=effects._replace(released=released, heard=heard))
+def outcome_with(outcome: Released, given: Given) -> Released:
+    """Give a speaker's outcome its payload, if it is of the job."""
+    if outcome.job != given.job or outcome.is_passed:
+        return outcome
+    # As `_replace` does, in a third of the time: each utterance comes by here.
+    return Released(*outcome[:7], given.payload, outcome.is_passed)
 
 
-def item_with(item: Heard, job: str, payload: bytes, text: bytes) -> Heard:
-    """Give what listeners got its payload, if it is of this job."""
+def item_with(item: Heard, given: Given) -> Heard:
+    """Give what listeners got its payload, if it is of the job."""
     _, lane, of_job, _, _ = item.head.split(" ")
-    if of_job != job:
+    if of_job != given.job:
         return item
-    return item._replace(payload=(text or payload) if lane == AS_SPOKEN else payload)
+    is_text = lane == AS_SPOKEN and given.text
+    return item._replace(payload=given.text if is_text else given.payload)
 
 
 def read_moved(job: str, raw: list[Any], cell: Cell) -> Moved:
@@ -194,7 +201,7 @@ def read_ahead(raw: list[Any]) -> tuple[Ahead, ...]:
 
 def read_released(raw: list[Any]) -> tuple[Released, ...]:
     """Read the `seq, entry, ...` part of an answer."""
-    return tuple(read_entry(raw[i], raw[i + 1]) for i in range(0, len(raw), 2))
+    return tuple([read_entry(raw[i], raw[i + 1]) for i in range(0, len(raw), 2)])
 
 
 def read_placement(raw: list[Any], home: Cell) -> Placement:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lingua_scheduler.state.answers import (
+    Given,
     read_ahead,
     read_effects,
     read_heard,
@@ -23,7 +24,6 @@ from lingua_scheduler.state.answers import (
     read_released,
     read_settled,
     read_submitted,
-    with_payload,
 )
 from lingua_scheduler.state.job_record import JobRecords
 from lingua_scheduler.state.records import (
@@ -182,7 +182,7 @@ class Store:
             self._binding_ms,
             text,
         )
-        return with_payload(read_settled(raw, cell), job, payload, text)
+        return read_settled(raw, cell, Given(job, payload, text))
 
     async def job_failover(
         self, cell: Cell, job: str, attempt: int, *, node: str = "", reason: str, park: int = 0
