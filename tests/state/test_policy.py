@@ -29,6 +29,7 @@ UNUSUAL = Settings(
     log=Log(jobs="all"),
 )  # fmt: skip
 # What jobs need of other sections.
+NO_SETTING = {"explains", "hear_at_once"}
 ELSEWHERE = {"resume_ms": "sessions", "kept_bytes_max": "rooms"}
 
 
@@ -37,7 +38,7 @@ def test_without_settings_the_defaults_of_the_settings_hold() -> None:
     assert FleetPolicy() == FleetPolicy.of(Settings())
 
 
-@pytest.mark.parametrize("name", set(Policy.__struct_fields__) - ELSEWHERE.keys() - {"explains"})
+@pytest.mark.parametrize("name", set(Policy.__struct_fields__) - ELSEWHERE.keys() - NO_SETTING)
 def test_every_number_about_jobs_is_the_setting_of_that_name(name: str) -> None:
     expected = getattr(UNUSUAL.jobs, name)
     assert expected != getattr(Settings().jobs, name)

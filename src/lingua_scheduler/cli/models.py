@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 from lingua_scheduler.cli.table import render_table
-from lingua_scheduler.models import ModelNeeded, ModelNotInstalled, Store, default_store
+from lingua_scheduler.models import (
+    ModelNeeded,
+    ModelNotInstalled,
+    Store,
+    default_store,
+    prepare,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -100,6 +106,9 @@ def install_models(store: Store, args: argparse.Namespace) -> int:
     named = {m for name in args.names if args.again for m in groups.get(name, (name,))}
     missing = [model for model in models if model.name in named or not store.is_current(model)]
     if missing:
+        # What cannot be prepared here is said before anything is fetched, or announced.
+        for model in missing:
+            prepare.check_model(model)
         print(announcement(missing), file=sys.stderr, flush=True)
     try:
         for model in models:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from lingua_scheduler.models.catalogue import Model
+
 
 class Step(NamedTuple):
     """One preparation: what it does to the model's folder and the package it needs."""
@@ -33,6 +35,12 @@ def check(model: str, step: str) -> None:
     package = STEPS[step].package
     if package and importlib.util.find_spec(package) is None:
         raise PreparationMissing(model, package)
+
+
+def check_model(model: Model) -> None:
+    """Raise `PreparationMissing` if a model must be prepared and cannot be here."""
+    if model.prepare:
+        check(model.name, model.prepare)
 
 
 def run(model: str, step: str, folder: Path) -> None:

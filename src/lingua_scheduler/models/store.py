@@ -228,8 +228,7 @@ class Store:
         fetched = 0
         if again or not self.is_current(model):
             downloads = model.downloads_here()
-            if model.prepare:
-                prepare.check(model.name, model.prepare)
+            prepare.check_model(model)
             with _writing(self.root), self._locked(model.name, progress):
                 # Whoever held the lock before may have installed it.
                 if again or not self.is_current(model):

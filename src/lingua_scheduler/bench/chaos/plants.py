@@ -26,7 +26,7 @@ class Plant:
 SOMETIMES: Final = "redis.call('INCR', BASE .. 'planted') % 5 == 0"
 
 # Where an outcome for others is released, and what follows of it.
-RELEASED: Final = "  return relay_walk(session, s, policy, {}, out)\n"
+RELEASED: Final = "  return relay_walk(session, s, policy, {}, out, policy.hear_at_once)\n"
 # Who is in the speaker's room now and wants the lane now; rooms and speakers must share one cell.
 AUDIENCE_NOW: Final = """
   local room, lane = redis.call('HGET', BASE .. 'session:' .. session, 'room'), nil
