@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test check demo room speech-models model live chaos chaos-long chaos-speech
+.PHONY: help install test check demo room speech-models model chaos chaos-long chaos-speech
 .PHONY: bench bench-speech docs lock clean speech up train-translation
 
 PYTHONS ?= python3.14 python3.13 python3.12 python3.11 python3
@@ -17,6 +17,9 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 LOCK_VENV := build/lock
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
+# Every package of the workspace, as pip takes it.
+PROJECTS := $(wildcard packages/*/pyproject.toml)
+EDITABLE := $(PROJECTS:%/pyproject.toml=--editable ./%)
 # The clearer voice is built from source; where there is no C compiler, espeak-ng's speaks alone.
 PICO = @$(PYTHON) $(PIP_INSTALL) 'ttspico>=0.3.2,<0.4' 2> $(VENV)/pico.log \
 	|| echo "no Pico voice (see $(VENV)/pico.log): espeak-ng speaks instead"
@@ -56,9 +59,6 @@ speech-models: $(VENV)/.developed ## Fetch the models and recordings that tests 
 model: $(VENV)/.developed ## Run the model tests for long (STEPS=200000)
 	LINGUA_MODEL_STEPS=$(STEPS) $(PYTHON) -m pytest -q -m model
 
-live: $(VENV)/.developed ## Kill and freeze nodes under load: 100 sessions, 5,000 utterances
-	$(PYTHON) tests/stress/live_load.py --full
-
 chaos: $(VENV)/.installed ## Kill, freeze and cut off everything under load (under 10 minutes)
 	$(VENV)/bin/lingua bench chaos
 
@@ -95,7 +95,7 @@ lock: | $(PYTHON) ## Pin the newest allowed versions in requirements/dev.txt
 
 clean: ## Remove everything that was made here
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .run
-	find src tests -name __pycache__ -prune -exec rm -rf {} +
+	find packages tests -name __pycache__ -prune -exec rm -rf {} +
 
 # A candidate may be a version manager's stub or lack venv, so each is tried rather than looked up.
 $(PYTHON):
@@ -109,18 +109,20 @@ $(PYTHON):
 	echo "Python 3.11 or newer with its venv module is needed; tried: $(PYTHONS)" >&2; \
 	exit 1
 
-$(VENV)/.installed: pyproject.toml | $(PYTHON)
-	$(PYTHON) $(PIP_INSTALL) --editable .
+$(VENV)/.installed: $(PROJECTS) | $(PYTHON)
+	$(PYTHON) $(PIP_INSTALL) $(EDITABLE)
 	@touch $@
 
 # The lock is the whole set: with dependencies pip would look for newer ones, which have no hash.
-$(VENV)/.developed: pyproject.toml requirements/dev.txt | $(PYTHON)
+$(VENV)/.developed: $(PROJECTS) requirements/dev.txt | $(PYTHON)
 	$(PYTHON) $(PIP_INSTALL) --no-deps --require-hashes --requirement requirements/dev.txt
-	$(PYTHON) $(PIP_INSTALL) --no-deps --editable .
+	$(PYTHON) $(PIP_INSTALL) --no-deps $(EDITABLE)
 	$(PICO)
 	@touch $@ $(VENV)/.installed $(VENV)/.speaking
 
-$(VENV)/.speaking: pyproject.toml | $(PYTHON)
-	$(PYTHON) $(PIP_INSTALL) --editable '.[speech]'
+# Apart from the others: pip does not find a package of the workspace by name if it is named with an
+# extra in the same command.
+$(VENV)/.speaking: $(PROJECTS) $(VENV)/.installed
+	$(PYTHON) $(PIP_INSTALL) --editable './packages/speech[engines]'
 	$(PICO)
-	@touch $@ $(VENV)/.installed
+	@touch $@

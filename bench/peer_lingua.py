@@ -23,13 +23,13 @@ from typing import Any
 
 import uvloop
 
-from lingua_scheduler.bench.live_processes import SETTINGS, clean_environment
-from lingua_scheduler.bench.live_speaker import Heard, LoadFailed, Speaker, Tally
+from lingua_bench.live_processes import SETTINGS, clean_environment
+from lingua_bench.live_speaker import BenchmarkSession, LoadFailed, SpeakerMessage, Tally
 
 PORT = int(os.environ.get("PEER_PORT", "17510"))
 SOCKETS = f"ws://127.0.0.1:{PORT}"
 NODES, SLOTS = 4, 1024
-# Each session may have 8 utterances under way; 64 sessions carry 256 with room to spare.
+# Each session may have 8 utterances in progress; 64 sessions carry 256 with room to spare.
 SESSIONS = 64
 PAYLOAD = bytes(64)
 READY_S = 30.0
@@ -37,15 +37,15 @@ ANSWER_S = 20.0
 
 
 def worker() -> int:
-    """Run scheduler and nodes until told to stop, or until one of them ends."""
+    """Run scheduler and nodes until stopped, or until one of them ends."""
     host, port = os.environ["REDIS_HOST"], os.environ["REDIS_PORT"]
     settings = {
         **SETTINGS,
         "LINGUA_DEPLOYMENT_MODE": "cross_instance",
         "LINGUA_REDIS__URL": f"redis://{host}:{port}/0",
     }
-    serve = [sys.executable, "-m", "lingua_scheduler", "serve", "--port", str(PORT)]
-    nodes = [sys.executable, "-m", "lingua_scheduler.bench.live_nodes", f"{SOCKETS}/ws/node"]
+    serve = [sys.executable, "-m", "lingua_cli", "serve", "--port", str(PORT)]
+    nodes = [sys.executable, "-m", "lingua_bench.live_nodes", f"{SOCKETS}/ws/node"]
     # Both are in our process group, which the harness ends as a whole.
     processes = [
         subprocess.Popen(serve, env=clean_environment() | settings),  # noqa: S603 our own
@@ -70,16 +70,16 @@ class Client:
 
     def __init__(self) -> None:
         self.tally = Tally()
-        # Session and utterance -> who waits for it.
+        # Session and utterance -> the future that waits for it.
         self._waiting: dict[tuple[str, int], asyncio.Future[str]] = {}
-        self._speakers: list[Speaker] = []
+        self._speakers: list[BenchmarkSession] = []
 
     async def open(self) -> None:
-        """Open the sessions, waiting for the scheduler if it is not there yet."""
+        """Open the sessions, and wait for the scheduler if it does not run yet."""
         until = time.monotonic() + READY_S
         while True:
             try:
-                first = Speaker(self.tally, self._take)
+                first = BenchmarkSession(self.tally, self._take)
                 await first.open(f"{SOCKETS}/ws/session")
                 break
             except OSError:
@@ -88,7 +88,7 @@ class Client:
                 await asyncio.sleep(0.1)
         self._speakers = [first]
         for _ in range(SESSIONS - 1):
-            speaker = Speaker(self.tally, self._take)
+            speaker = BenchmarkSession(self.tally, self._take)
             await speaker.open(f"{SOCKETS}/ws/session")
             self._speakers.append(speaker)
 
@@ -99,7 +99,7 @@ class Client:
         self._waiting[speaker.session_id, speaker.say(PAYLOAD)] = future
         return await asyncio.wait_for(future, ANSWER_S)
 
-    def _take(self, speaker: Speaker, _: float, heard: Heard) -> None:
+    def _take(self, speaker: BenchmarkSession, _: float, heard: SpeakerMessage) -> None:
         future = self._waiting.pop((speaker.session_id, heard.utterance_index))
         if future.done():
             return
@@ -122,7 +122,7 @@ async def submit(drive: Any) -> int:
 
 
 def main() -> int:
-    """Be the worker or the submitter."""
+    """Run the worker or the submitter."""
     if sys.argv[1:] == ["worker"]:
         return worker()
     if sys.argv[1:] != ["submit"]:

@@ -18,11 +18,11 @@ import itertools
 
 from training.translation import odd
 
-from lingua_scheduler.bench.translation.sets import file_text, read
-from lingua_scheduler.speech.engine import Unwatched
-from lingua_scheduler.speech.engines import sentences
-from lingua_scheduler.speech.engines.router import make
-from lingua_scheduler.speech.routing import guards
+from lingua_bench.translation.sets import file_text, read
+from lingua_speech.engine import Unwatched
+from lingua_speech.engines import sentences
+from lingua_speech.engines.router import make
+from lingua_speech.routing import guards
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ import shutil
 import sys
 from pathlib import Path
 
-OWN = Path(__file__).parents[1] / "src/lingua_scheduler/speech/engines/small/weights"
+OWN = Path(__file__).parents[1] / "packages/speech/src/lingua_speech/engines/small/weights"
 FILES = (
     "model.bin", "config.json", "source.spm", "target.spm", "source_vocabulary.json",
     "target_vocabulary.json",

@@ -12,12 +12,12 @@ import sys
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from lingua_scheduler.bench.translation.sets import Sentences, all_sets
-from lingua_scheduler.models import default_store
-from lingua_scheduler.speech.engine import About, Rendered, Translator, Unwatched, Watch
-from lingua_scheduler.speech.engines.apertium import edits, english_spanish, spanish_english
-from lingua_scheduler.speech.engines.router import Router, make
-from lingua_scheduler.speech.scores import chrf
+from lingua_bench.translation.sets import Sentences, all_sets
+from lingua_speech.engine import About, Rendered, Translator, Unwatched, Watch
+from lingua_speech.engines.apertium import english_spanish, sentence_rules, spanish_english
+from lingua_speech.engines.router import Router, make
+from lingua_speech.models import default_store
+from lingua_speech.scores import chrf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,7 +69,7 @@ class NoLexicon:
         """Find none."""
         return units
 
-    say_all = recognise
+    generate_all = recognise
 
     @staticmethod
     def translate(unit: Any, only_known: bool = False) -> Any:  # noqa: ARG004 as the real one
@@ -85,19 +85,23 @@ def rules(source: str) -> dict[str, Rule]:
     """Return every rule from a language, by name."""
     module: Any = english_spanish if source == "en" else spanish_english
     pair = "en-es" if source == "en" else "es-en"
-    real = edits.table_rows
+    real = sentence_rules.table_rows
     found: dict[str, Rule] = {
-        name: (edits, "table_rows", lambda asked, name=name: () if asked == name else real(asked))
+        name: (
+            sentence_rules,
+            "table_rows",
+            lambda asked, name=name: () if asked == name else real(asked),
+        )
         for name in (f"{kind}-{pair}.tsv" for kind in ("phrases", "before", "after"))
     }
     found["lexicon"] = (module, "lexicon", lambda _: NoLexicon)
     found |= {name: (module, name, _same) for name in _of_units(module)}
     if source == "en":
         found["commands"] = (module, "commands", lambda units: (units, False))
-        found["negation"] = (module, "kept_in_spanish", lambda _, text: text)
+        found["negation"] = (module, "restore_spanish_negation", lambda _, text: text)
         found["CONTRACTIONS"] = (module, "CONTRACTIONS", ())
     else:
-        found["negation"] = (module, "kept_in_english", lambda _, text: text)
+        found["negation"] = (module, "restore_english_negation", lambda _, text: text)
     return found
 
 
@@ -144,15 +148,15 @@ class Measure:
     def changes(self, chosen: Sequence[Rule]) -> list[float]:
         """Return what chrF changes by without these rules, on each set."""
         with without(chosen):
-            edits.phrases.cache_clear()
-            edits.patterns.cache_clear()
+            sentence_rules.phrases.cache_clear()
+            sentence_rules.patterns.cache_clear()
             said = [
                 [self._ask(text, one) if is_touched else before
                  for text, (before, is_touched) in zip(one.texts, known, strict=True)]
                 for one, known in zip(self._sets, self._said, strict=True)
             ]  # fmt: skip
-        edits.phrases.cache_clear()
-        edits.patterns.cache_clear()
+        sentence_rules.phrases.cache_clear()
+        sentence_rules.patterns.cache_clear()
         pairs = zip(self._scores(said), self.whole, strict=True)
         return [got - before for got, before in pairs]
 

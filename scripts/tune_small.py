@@ -15,10 +15,10 @@ import re
 import sys
 from pathlib import Path
 
-from lingua_scheduler.speech.engine import Unwatched
-from lingua_scheduler.speech.engines import ctranslate, router
-from lingua_scheduler.speech.engines.small import CARD, OWN, read_card
-from lingua_scheduler.speech.scores import chrf
+from lingua_speech.engine import Unwatched
+from lingua_speech.engines import ctranslate, router
+from lingua_speech.engines.small import CARD, OWN, read_card
+from lingua_speech.scores import chrf
 
 BOUNDS = [-number / 20 for number in range(2, 31)]
 # So much chrF may be given for caution.
@@ -52,7 +52,7 @@ def best_bound(
     sides = rows if source == "en" else [(other, one) for one, other in rows]
     wanted = [reference for _, reference in sides]
     watch = Unwatched()
-    ours = [engine.translate_surely(text, source, target, watch) for text, _ in sides]
+    ours = [engine.translate_with_score(text, source, target, watch) for text, _ in sides]
     theirs = [others.translate(text, source, target, watch).text for text, _ in sides]
     worth = {
         bound: chrf(

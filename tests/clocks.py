@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from lingua_scheduler.state.scripts import load_scripts
 
 if TYPE_CHECKING:
-    from lingua_scheduler.state.script import Connection, Script, Word
+    from lingua_scheduler.state.connection import Connection
+    from lingua_scheduler.state.script import Script, Word
 
 # Less than what counts as a leap.
 LOOK_EVERY_MS = 2500

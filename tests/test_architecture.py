@@ -1,88 +1,85 @@
 """Who may import whom, read from the source by `ast`.
 
-                     cli    docs
-                      │      │        (anything but cli)
-  bench, demo ────────┤      │
-                      ▼      ▼
-        edge ──► live ──► jobs ──► session   nodes   state ──► config ──► errors, secret, languages
-                                      └──► messages      node (the SDK) ──► messages
-   speech (engines) ──► node, models        interpret ──► client (the SDK), captions, recording
+    bench ──► translate ──► speech ──► node ───┐
+      │           ├───────► client ────────────┼──► wire
+      └───────────┴───────► scheduler ──► cli ─┘
 
-A component is a module or package directly below lingua_scheduler. A new one needs a row here.
+    Inside the scheduler:
+
+    commands   docs   maintenance
+        │       │
+        └─► edge ──► runtime ──► rooms ──► jobs, peers ──► state ──► config
+              └────► auth                    └──► session, nodes
+
+The packages of the workspace come first; then the components of the scheduler, which are the
+modules and folders directly below lingua_scheduler. A new one of either needs a row here.
 """
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import lingua_wire
+from workspace import PACKAGES, SCHEDULER, SOURCES
+
 pytestmark = pytest.mark.unit
 
-PACKAGE = "lingua_scheduler"
-ROOT = Path(__file__).parents[1] / "src" / PACKAGE
+# Each package of the workspace and the others it may import.
+PACKAGE_IMPORTS: dict[str, set[str]] = {
+    "lingua_wire": set(),
+    "lingua_client": {"lingua_wire"},
+    "lingua_node": {"lingua_wire"},
+    "lingua_cli": {"lingua_wire"},
+    "lingua_scheduler": {"lingua_wire", "lingua_cli"},
+    "lingua_speech": {"lingua_wire", "lingua_node", "lingua_cli"},
+}
+PACKAGE_IMPORTS["lingua_translate"] = {*PACKAGE_IMPORTS}
+PACKAGE_IMPORTS["lingua_bench"] = {*PACKAGE_IMPORTS}
 
-# Each component and the others it may import; itself and the package's version go without saying.
-ALLOWED: dict[str, set[str]] = {
+# Each component of the scheduler and the others it may import; itself goes without saying.
+COMPONENT_IMPORTS: dict[str, set[str]] = {
     "errors": set(),
     "secret": set(),
-    "extras": set(),
-    "languages": {"errors"},
-    "labels": {"errors"},
-    "config": {"errors", "secret", "labels"},
-    "messages": {"errors"},
-    "glossary": {"errors", "languages", "messages"},
-    "tokens": {"errors", "secret", "languages", "labels"},
+    "clock": set(),
+    "transitions": set(),
     "metrics": set(),
-    "logs": {"errors"},
-    "session": {"errors", "languages", "messages"},
-    "nodes": {"errors", "languages", "labels"},
+    "tasks": {"errors"},
+    "config": {"errors", "secret"},
+    "session": {"errors"},
+    "nodes": {"errors"},
     "state": {"errors", "config"},
-    "between": {"errors", "config", "state", "logs"},
-    "jobs": {"errors", "config", "languages", "session", "nodes", "state"},
-    # Audio files and captions: for both sides.
-    "recording": {"errors"},
-    "captions": {"errors"},
+    "peers": {"errors", "config", "state"},
+    "jobs": {"errors", "config", "session", "nodes", "state", "transitions"},
 }
-ALLOWED["live"] = {*ALLOWED} - {"tokens"}
-ALLOWED["edge"] = {*ALLOWED}
-# The SDKs of nodes and clients need the wire and nothing of the server.
-ALLOWED["dial"] = {"errors", "messages"}
-ALLOWED["node"] = {"errors", "languages", "labels", "messages", "logs", "dial"}
-ALLOWED["client"] = {"errors", "messages", "glossary", "dial"}
-# Real speech: a node made of engines, and the weights they need; nothing of the server.
-ALLOWED["models"] = {"errors", "extras"}
-ALLOWED["speech"] = {
-    "errors", "languages", "messages", "logs", "metrics", "node", "models", "recording", "extras",
-}  # fmt: skip
-# A private scheduler and node as child processes, and a client that shows what it hears.
-ALLOWED["local"] = {"errors", "config", "models"}
-ALLOWED["interpret"] = {
-    "errors", "languages", "messages", "client", "captions", "recording", "local",
-}  # fmt: skip
+COMPONENT_IMPORTS["auth"] = {"errors", "secret", "config", "state", "jobs"}
+COMPONENT_IMPORTS["rooms"] = {
+    *("errors", "clock", "tasks", "config", "session", "state", "peers", "jobs"),
+}
+COMPONENT_IMPORTS["runtime"] = {*COMPONENT_IMPORTS} - {"auth", "secret"}
+COMPONENT_IMPORTS["edge"] = {*COMPONENT_IMPORTS}
 # What operators do to the store itself, with no instance.
-ALLOWED["care"] = {"errors", "config", "state", "jobs", "between"}
-ALLOWED["bench"] = {*ALLOWED}
-ALLOWED["demo"] = {*ALLOWED} - {"bench"}
-ALLOWED["docs"] = {*ALLOWED}
-ALLOWED["cli"] = {*ALLOWED}
-ALLOWED["__main__"] = {"cli"}
-ALLOWED["__init__"] = set()
+COMPONENT_IMPORTS["maintenance"] = {"errors", "config", "state", "jobs", "peers"}
+COMPONENT_IMPORTS["docs"] = {*COMPONENT_IMPORTS}
+COMPONENT_IMPORTS["commands"] = {*COMPONENT_IMPORTS} - {"docs"}
+COMPONENT_IMPORTS["__init__"] = set()
 
 # Decisions without effects: their time, chance and input come as arguments.
 PURE = (
-    "languages.py",
-    "labels.py",
     "session/*.py",
     "nodes/capability.py",
-    "nodes/health.py",
+    "nodes/pressure.py",
     "jobs/job.py",
     "jobs/placement.py",
     "jobs/requirement.py",
 )
 IMPURE = {"asyncio", "hiredis", "socket", "time", "random", "os", "uvloop"}
 
-MODULES = sorted(ROOT.rglob("*.py"))
+MODULES = [
+    (package, file) for package, root in SOURCES.items() for file in sorted(root.rglob("*.py"))
+]
 
 
 def imported(text: str, package: str) -> Iterator[str]:
@@ -97,45 +94,69 @@ def imported(text: str, package: str) -> Iterator[str]:
             yield from (f"{source}.{alias.name}" for alias in node.names)
 
 
-def component_of(name: str) -> str | None:
-    """Return the component a full name is in, or None for what is not ours."""
-    top, _, rest = name.partition(".")
-    if top != PACKAGE:
-        return None
-    first = rest.partition(".")[0]
-    return first if first in ALLOWED else "__init__"
+def forbidden_packages(package: str, text: str) -> set[str]:
+    """Return the packages of ours that a module of this package must not import."""
+    used = {name.partition(".")[0] for name in imported(text, package)}
+    return (used & PACKAGES.keys()) - PACKAGE_IMPORTS[package] - {package}
 
 
-def package_of(file: Path) -> str:
-    return ".".join([PACKAGE, *file.relative_to(ROOT).parent.parts])
-
-
-def forbidden_components(component: str, text: str, package: str = PACKAGE) -> set[str]:
-    used = {component_of(name) for name in imported(text, package)}
-    return {name for name in used if name} - ALLOWED[component] - {component, "__init__"}
+def forbidden_components(component: str, text: str, package: str = "lingua_scheduler") -> set[str]:
+    """Return the components of the scheduler that a module of this one must not import."""
+    names = (name.split(".") for name in imported(text, package))
+    used = {name[1] for name in names if name[0] == "lingua_scheduler" and len(name) > 1}
+    return (used & COMPONENT_IMPORTS.keys()) - COMPONENT_IMPORTS[component] - {component}
 
 
 def impure_imports(text: str) -> set[str]:
-    return {name.partition(".")[0] for name in imported(text, PACKAGE)} & IMPURE
+    return {name.partition(".")[0] for name in imported(text, "lingua_scheduler")} & IMPURE
 
 
-def name_of(file: Path) -> str:
-    return str(file.relative_to(ROOT))
+def module_of(file: Path) -> str:
+    return str(file.relative_to(SCHEDULER))
 
 
 def component_at(file: Path) -> str:
-    return file.relative_to(ROOT).with_suffix("").parts[0]
+    return file.relative_to(SCHEDULER).with_suffix("").parts[0]
 
 
-@pytest.mark.parametrize("file", MODULES, ids=name_of)
+def test_every_package_has_a_row() -> None:
+    assert PACKAGES.keys() == PACKAGE_IMPORTS.keys()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_only_the_packages_it_may(package: str) -> None:
+    found = {
+        str(file): forbidden
+        for file in sorted(SOURCES[package].rglob("*.py"))
+        if (forbidden := forbidden_packages(package, file.read_text()))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_declares_what_it_imports_and_the_one_version(package: str) -> None:
+    project = tomllib.loads((PACKAGES[package] / "pyproject.toml").read_text())["project"]
+    assert project["version"] == lingua_wire.__version__
+    declared = {need.partition("==")[0] for need in project["dependencies"] if "lingua-" in need}
+    used = {
+        name.partition(".")[0]
+        for file in SOURCES[package].rglob("*.py")
+        for name in imported(file.read_text(), package)
+    }
+    ours = {name.replace("_", "-") for name in used & PACKAGES.keys() - {package}}
+    assert declared == ours
+
+
+@pytest.mark.parametrize("file", sorted(SCHEDULER.rglob("*.py")), ids=module_of)
 def test_a_module_imports_only_what_its_component_may(file: Path) -> None:
     component = component_at(file)
-    assert component in ALLOWED, f"{component} is new: say in ALLOWED what it may import"
-    assert forbidden_components(component, file.read_text(), package_of(file)) == set()
+    assert component in COMPONENT_IMPORTS, f"{component} is new: say what it may import"
+    package = ".".join(["lingua_scheduler", *file.relative_to(SCHEDULER).parent.parts])
+    assert forbidden_components(component, file.read_text(), package) == set()
 
 
 @pytest.mark.parametrize(
-    "file", [file for pattern in PURE for file in sorted(ROOT.glob(pattern))], ids=name_of
+    "file", [file for pattern in PURE for file in sorted(SCHEDULER.glob(pattern))], ids=module_of
 )
 def test_a_pure_module_imports_nothing_with_effects(file: Path) -> None:
     assert impure_imports(file.read_text()) == set()
@@ -146,19 +167,28 @@ def test_a_pure_module_imports_nothing_with_effects(file: Path) -> None:
     [
         ("session", "import lingua_scheduler.state.store", {"state"}),
         ("session", "from lingua_scheduler import config", {"config"}),
-        ("session", "from lingua_scheduler.errors import LinguaError", set()),
+        ("session", "from lingua_wire.errors import LinguaError", set()),
         ("session", "from ..jobs import job", {"jobs"}),
         ("session", "from . import ordering", set()),
         ("config", "if TYPE_CHECKING:\n    from lingua_scheduler.state import x", {"state"}),
         ("state", "def f():\n    import lingua_scheduler.jobs", {"jobs"}),
-        ("bench", "from lingua_scheduler.cli.main import main", {"cli"}),
-        ("cli", "from lingua_scheduler import __version__, bench", set()),
         ("jobs", "import asyncio, msgspec", set()),
     ],
 )
-def test_a_forbidden_import_is_found(component: str, text: str, found: set[str]) -> None:
-    package = f"{PACKAGE}.{component}"
-    assert forbidden_components(component, text, package) == found
+def test_a_forbidden_component_is_found(component: str, text: str, found: set[str]) -> None:
+    assert forbidden_components(component, text, f"lingua_scheduler.{component}") == found
+
+
+@pytest.mark.parametrize(
+    ("package", "text", "found"),
+    [
+        ("lingua_client", "from lingua_scheduler.state import keys", {"lingua_scheduler"}),
+        ("lingua_node", "def f():\n    import lingua_client", {"lingua_client"}),
+        ("lingua_bench", "import lingua_client, lingua_speech.models", set()),
+    ],
+)
+def test_a_forbidden_package_is_found(package: str, text: str, found: set[str]) -> None:
+    assert forbidden_packages(package, text) == found
 
 
 def test_an_impure_import_is_found() -> None:
@@ -167,4 +197,5 @@ def test_an_impure_import_is_found() -> None:
 
 
 def test_the_rules_look_at_real_modules() -> None:
-    assert {"errors.py", "cli/main.py", "state/binary.py"} <= {name_of(file) for file in MODULES}
+    assert (SOURCES["lingua_wire"] / "errors.py").is_file()
+    assert "state/binary.py" in {module_of(file) for file in SCHEDULER.rglob("*.py")}

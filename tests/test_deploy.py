@@ -19,18 +19,18 @@ from typing import Any
 
 import pytest
 
-from lingua_scheduler.cli.main import build_parser, main
+from lingua_cli.main import build_parser, main
+from lingua_node import Node
+from lingua_node.node import LAST_ACKS_S
 from lingua_scheduler.config import Settings, check_settings, load_settings
-from lingua_scheduler.node import Node
-from lingua_scheduler.node.sdk import LAST_ACKS_S
 from lingua_scheduler.state.acl import acl_rules
 from lingua_scheduler.state.link import LinkOptions
 from lingua_scheduler.state.single import SingleConnection
 from servers import start_server
+from workspace import ROOT
 
 pytestmark = pytest.mark.store
 
-ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 GIVEN = {
     "LINGUA_STORE_PASSWORD": "a-password-for-tests",

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from lingua_cli.main import build_parser
 from lingua_scheduler import docs
-from lingua_scheduler.cli.main import build_parser
 from lingua_scheduler.config import describe, load_settings
+from workspace import ROOT
 
 pytestmark = pytest.mark.unit
-
-ROOT = Path(__file__).parents[1]
 
 
 def commands(

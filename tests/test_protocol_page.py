@@ -11,28 +11,28 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
 import pytest
 
+from lingua_scheduler.auth.tokens import LEEWAY_S, TokenKeys
 from lingua_scheduler.config import Settings, load_settings
 from lingua_scheduler.edge.server import NODE_PATH, SESSION_PATH, RunningServer, running_server
-from lingua_scheduler.messages.codec import (
+from lingua_scheduler.secret import Secret
+from lingua_wire.codec import (
     ASSIGNMENTS,
     JSON_PROTOCOL,
     MSGPACK_PROTOCOL,
     SERVER_MESSAGES,
     SUBPROTOCOLS,
 )
-from lingua_scheduler.secret import Secret
-from lingua_scheduler.tokens import LEEWAY_S, TokenKeys
+from workspace import ROOT
 
 pytestmark = pytest.mark.store
 
-PAGE = Path(__file__).parents[1] / "docs" / "protocol.md"
+PAGE = ROOT / "docs" / "protocol.md"
 BLOCK = re.compile(
     r"^```transcript (?P<title>[^\n]+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -251,7 +251,7 @@ class Stage:
 
     async def _drop(self, peer: Peer) -> None:
         """Let a peer vanish, and the server notice it."""
-        wires = (await self._start()).front.wires
+        wires = (await self._start()).front.websockets
         before = len(wires)
         peer.drop()
         await until(lambda: len(wires) < before)
@@ -294,7 +294,7 @@ class Stage:
         if not is_old:
             assert (await peer.receive())["status"] == "ready"  # type: ignore[index]
         server = await self._start()
-        await until(lambda: server.instance.board.nodes[name].status == "ready")
+        await until(lambda: server.instance.nodes[name].status == "ready")
 
     def _check(self, message: dict[str, Any]) -> None:
         """Check what the page promises of every such message."""

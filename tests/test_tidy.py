@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from workspace import ROOT, SOURCES
+
 pytestmark = pytest.mark.unit
 
-ROOT = Path(__file__).parents[1]
-SOURCE = sorted((ROOT / "src").rglob("*.py"))
-LUA = sorted((ROOT / "src").rglob("*.lua"))
-TESTS = sorted((ROOT / "tests").rglob("*.py"))
+SOURCE = [file for root in SOURCES.values() for file in sorted(root.rglob("*.py"))]
+LUA = sorted((ROOT / "packages").glob("*/src/**/*.lua"))
+TESTS = sorted([*(ROOT / "tests").rglob("*.py"), *(ROOT / "packages").glob("*/tests/**/*.py")])
 
 COLUMNS_MAX = 100
 FILE_LINES_MAX = 600
@@ -101,7 +102,7 @@ def parameter_names(node: Function) -> list[str]:
 
 
 # The process that runs other people's engines: whatever they raise becomes a failed job.
-FOREIGN = {ROOT / "src" / "lingua_scheduler" / "speech" / "host" / "child.py"}
+FOREIGN = {SOURCES["lingua_speech"] / "host" / "child.py"}
 RULES: list[tuple[Rule, list[Path]]] = [
     (long_lines, [*SOURCE, *LUA, *TESTS]),
     (long_file, [*SOURCE, *LUA]),
@@ -164,7 +165,7 @@ def test_the_rule_leaves_the_lawful_alone(rule: Rule, name: str, text: str) -> N
 
 
 def test_the_rules_look_at_real_files() -> None:
-    assert ROOT / "src" / "lingua_scheduler" / "errors.py" in SOURCE
+    assert SOURCES["lingua_scheduler"] / "errors.py" in SOURCE
     assert Path(__file__).resolve() in TESTS
 
 
@@ -184,7 +185,7 @@ def test_a_test_module_without_exactly_one_category_fails_collection(
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     tests = tmp_path / "tests"
     tests.mkdir()
-    shutil.copy(ROOT / "tests" / "conftest.py", tests)
+    shutil.copy(ROOT / "conftest.py", tmp_path)
     (tests / "test_x.py").write_text(f"import pytest\n{head}\ndef test_x(): pass\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "not cluster"],

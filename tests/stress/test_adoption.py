@@ -19,11 +19,11 @@ import pytest
 import uvloop
 
 from edge.live_server import JSON, NewNode
-from lingua_scheduler.between.letters import Stop
-from lingua_scheduler.between.post import Post
-from lingua_scheduler.between.stream import GROUP
 from lingua_scheduler.config import load_settings
 from lingua_scheduler.edge.server import running_server
+from lingua_scheduler.peers.messages import StopAttempt
+from lingua_scheduler.peers.sender import PeerSender
+from lingua_scheduler.peers.stream import GROUP
 from lingua_scheduler.state.keys import InstanceKeys
 from servers import Server, _die_with_parent, free_port, start_server, until
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from lingua_scheduler.state.script import Connection
+    from lingua_scheduler.state.connection import Connection
 
 pytestmark = pytest.mark.stress
 
 UNREAD, PENDING = 500, 100
 BOUND_S = 30.0
-# What the issue asks for; the rest is the machine's.
+# The promised bound; the rest of the time is what a loaded machine adds.
 ADOPTED_WITHIN_S = 7.0
 
 
@@ -54,7 +54,7 @@ def environment(store: Server, name: str) -> dict[str, str]:
 async def doomed(store: Server) -> AsyncIterator[asyncio.subprocess.Process]:
     """An instance in a process of its own."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "lingua_scheduler", "serve", stdout=asyncio.subprocess.PIPE,
+        sys.executable, "-m", "lingua_cli", "serve", stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL, env=os.environ | environment(store, "doomed"),
         preexec_fn=_die_with_parent(os.getpid()),
     )  # fmt: skip
@@ -70,9 +70,9 @@ async def doomed(store: Server) -> AsyncIterator[asyncio.subprocess.Process]:
 
 async def fill_inbox(connection: Connection) -> None:
     """Write letters to an instance that does not read now; some it has begun to read."""
-    post = Post(connection, "lingua", "writer")
+    post = PeerSender(connection, "lingua", "writer")
     sent = [
-        post.send("doomed", Stop(f"job-{number}", 1, "node-1", "cancelled"))
+        post.send("doomed", StopAttempt(f"job-{number}", 1, "node-1", "cancelled"))
         for number in range(UNREAD + PENDING)
     ]
     assert all(await asyncio.gather(*sent))
@@ -90,13 +90,13 @@ async def scenario(store: Server) -> tuple[Counter[str], float]:
         socket = await http.ws_connect(f"{survivor.url}/ws/node", protocols=(JSON,))
         async with NewNode(socket, JSON) as node, doomed(store) as process:
             await node.enter("node-1")
-            view = survivor.instance.neighbours.presence
+            view = survivor.instance.peers.presence
             await until(
                 lambda: view.view is not None and "doomed" in view.view.alive, BOUND_S, "it lives"
             )
             # Stopped first, so that nobody reads while the inbox is filled.
             process.send_signal(signal.SIGSTOP)
-            await fill_inbox(survivor.instance.store._connection)
+            await fill_inbox(survivor.instance.store.runner.connection)
             process.kill()
             killed_at = monotonic()
             stopped: Counter[str] = Counter()
@@ -106,8 +106,8 @@ async def scenario(store: Server) -> tuple[Counter[str], float]:
             took_s = monotonic() - killed_at
             await until(lambda: not has_inbox(store), BOUND_S, "the inbox is gone")
             metrics = survivor.instance.metrics
-            assert metrics.letters_adopted_total.value == UNREAD + PENDING
-            assert metrics.internal_errors_total.value == 0
+            assert metrics.peers.letters_adopted_total.value == UNREAD + PENDING
+            assert metrics.instance.internal_errors_total.value == 0
         return stopped, took_s
 
 

@@ -22,12 +22,14 @@ import pytest
 import uvloop
 
 from edge.raw_peer import BINARY, CLOSE, TEXT, Peer, masked
-from lingua_scheduler.messages.codec import JSON_PROTOCOL, MSGPACK_PROTOCOL
-from stress.live_cast import Scheduler, scheduler
+from lingua_wire.codec import JSON_PROTOCOL, MSGPACK_PROTOCOL
+from stress.serving import metrics_of, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from lingua_bench.chaos.scheduler_process import SchedulerProcess
 
 pytestmark = pytest.mark.stress
 
@@ -360,11 +362,11 @@ async def told(peer: Peer, wanted: str) -> Message:
             return dict(message)
 
 
-async def quiet(server: Scheduler) -> dict[str, float]:
+async def quiet(server: SchedulerProcess) -> dict[str, int]:
     """Wait until nobody is connected and no session is left; return the metrics of that moment."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            now = await server.metrics()
+            now = await metrics_of(server)
             sockets = [f'scheduler_connections{{kind="{kind}"}}' for kind in ("session", "node")]
             if not any(now[name] for name in (*sockets, "scheduler_sessions", "scheduler_rooms")):
                 return now
@@ -387,8 +389,8 @@ def test_a_flood_of_generated_messages_leaves_no_error_no_leak_and_a_server_that
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
-        async with scheduler(tmp_path, **SHORT_LIVES) as server:
-            port = int(server.url.rpartition(":")[2])
+        async with serving(tmp_path, SHORT_LIVES, log_level="info") as server:
+            port = server.port
             warm_up = Flood(port, WARM_UP)
             await warm_up.run()
             before = await quiet(server)
@@ -401,7 +403,7 @@ def test_a_flood_of_generated_messages_leaves_no_error_no_leak_and_a_server_that
 
             assert read >= MESSAGES
             assert after["scheduler_internal_errors_total"] == 0
-            assert problems_in(tmp_path / "scheduler.log") == []
+            assert problems_in(tmp_path / f"{server.name}.log") == []
             assert grown < GROWTH_BYTES_MAX
             # Most were refused, and many got far enough to become speech and results.
             assert after["scheduler_invalid_messages_total"] > MESSAGES / 2
@@ -410,7 +412,7 @@ def test_a_flood_of_generated_messages_leaves_no_error_no_leak_and_a_server_that
             assert warm_up.closes[4422] + flood.closes[4422] > 0
             assert 1011 not in warm_up.closes + flood.closes
             await speak_well(port)
-            assert server.process.returncode is None
+            assert server.is_running
             assert await server.stop() == 0
 
     bounded(scenario)

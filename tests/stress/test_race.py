@@ -8,13 +8,13 @@ import random
 import pytest
 
 import servers
-from lingua_scheduler.jobs.requirement import Languages, Pipeline, demand
+from lingua_scheduler.jobs.requirement import Languages, PipelineStages, demand
 from lingua_scheduler.nodes.capability import Declared, capability
 from lingua_scheduler.state.cluster import ClusterConnection
 from lingua_scheduler.state.keys import Cells
 from lingua_scheduler.state.link import LinkOptions
 from lingua_scheduler.state.policy import FleetPolicy
-from lingua_scheduler.state.records import Beat, JobSpec, NodeAbout, job_id_of
+from lingua_scheduler.state.records import JobSpec, NodeAbout, NodeBeat, job_id_of
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.single import SingleConnection
 from lingua_scheduler.state.store import Store
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.stress
 
 REQUESTS, COPIES, SESSIONS, NODES = 1000, 5, 50, 20
 CAN = capability(Declared(services={"asr": (), "nmt": (), "tts": ()}, pairs=(("en", "es"),)))
-WANTED = demand(Languages("en", "es"), Pipeline()).text
+WANTED = demand(Languages("en", "es"), PipelineStages()).text
 POLICY = FleetPolicy(in_flight_max=64, pending_jobs_max=10_000)
 
 
@@ -32,17 +32,17 @@ async def race(stores: list[Store], cells: Cells) -> None:
         name = f"n{number}"
         cell = cells.of_node(name)
         about = NodeAbout(instance="i", max=REQUESTS // NODES, silence_ms=60_000)
-        await stores[0].node_register(cell, name, "b", conn="c", can=CAN.packed(), about=about)
-        await stores[0].node_beat(cell, name, "b", Beat())
+        await stores[0].nodes.register(cell, name, "b", conn="c", can=CAN.packed(), about=about)
+        await stores[0].nodes.beat(cell, name, "b", NodeBeat())
     sessions = [f"s{number}" for number in range(SESSIONS)]
     for session in sessions:
-        await stores[0].session_open(cells.home_of(session), session, "i")
+        await stores[0].sessions.open(cells.home_of(session), session, "i")
 
     def copy_of(number: int, store: Store):
         session, index = sessions[number % SESSIONS], number // SESSIONS
         spec = JobSpec(session=session, index=index, lane="es", demand=WANTED)
         job = job_id_of(session, f"request {number}")
-        return store.job_submit(cells.home_of(session), job, spec, b"")
+        return store.jobs.submit(cells.home_of(session), job, spec, b"")
 
     # In the order of their index, as a session sends them; the copies of one race each other.
     answers: dict[int, list] = {}
@@ -74,9 +74,9 @@ async def race(stores: list[Store], cells: Cells) -> None:
 async def count_jobs(store: Store, cells: Cells, placed: int) -> None:
     jobs = leases = 0
     for cell in cells.all:
-        keys = await store._connection.command(cell.slot, "KEYS", cell.base + "job:*")
+        keys = await store.runner.connection.command(cell.slot, "KEYS", cell.base + "job:*")
         jobs += len(keys)
-        leases += sum(row.leased for row in await store.cell_nodes(cell))
+        leases += sum(row.leased for row in await store.cells.nodes(cell))
     assert jobs == REQUESTS
     assert leases == placed
 

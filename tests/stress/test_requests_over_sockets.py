@@ -1,4 +1,4 @@
-"""G7 over sockets: requests are sent again in flight, after delivery, after moves, elsewhere.
+"""Requests over sockets that are sent again in flight, after delivery, after moves, elsewhere.
 
 Two instances, one tenant. Each speaker has a session that goes from one instance to the other, and
 a second session on the other one, as a client has that lost the first and does not know what came
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edge.live_server import JSON, Message, NewNode, pcm16, until
+from edge.locked import LOCKED, client_token, node_token
 from edge.many_servers import Company, Traveller, play
-from edge.test_doors import LOCKED, client_token, node_token
-from lingua_scheduler.live.requests import job_of_request
+from lingua_scheduler.runtime.job_builder import job_of_request
 
 if TYPE_CHECKING:
     from edge.live_server import Client
@@ -112,7 +112,7 @@ def answers(client: Client | Traveller) -> dict[str, set[tuple[str, int]]]:
     return found
 
 
-def test_g7_a_request_is_one_job_and_one_answer_however_often_it_is_sent() -> None:
+def test_a_request_is_one_job_and_one_answer_however_often_it_is_sent() -> None:
     tally: Counter[str] = Counter()
 
     async def scenario(company: Company) -> None:

@@ -18,15 +18,15 @@ from lingua_scheduler.config import Settings
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.jobs.dispatcher import Dispatcher
 from lingua_scheduler.jobs.fleet import FleetSnapshot
-from lingua_scheduler.jobs.relay import Relay
-from lingua_scheduler.jobs.requirement import Languages, Pipeline, demand
+from lingua_scheduler.jobs.relay import OutcomeRelay
+from lingua_scheduler.jobs.requirement import Languages, PipelineStages, demand
 from lingua_scheduler.jobs.sweeper import Sweeper
 from lingua_scheduler.nodes.capability import Declared, capability
 from lingua_scheduler.state.embedded import EmbeddedServer
 from lingua_scheduler.state.keys import Cells
 from lingua_scheduler.state.link import Address, LinkOptions
 from lingua_scheduler.state.policy import FleetPolicy
-from lingua_scheduler.state.records import Beat, JobSpec, NodeAbout, job_id_of
+from lingua_scheduler.state.records import JobSpec, NodeAbout, NodeBeat, job_id_of
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.single import SingleConnection
 from lingua_scheduler.state.store import Store
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.stress
 
 KILLS, WORKERS, NODES = 20, 16, 4
 CAN = capability(Declared(services={"asr": (), "nmt": (), "tts": ()}, pairs=(("en", "es"),)))
-WANTED = demand(Languages("en", "es"), Pipeline()).text
+WANTED = demand(Languages("en", "es"), PipelineStages()).text
 POLICY = FleetPolicy(in_flight_max=256, outbox_max=100_000)
 
 
@@ -53,10 +53,10 @@ class Load:
     async def register(self) -> None:
         for number in range(NODES):
             about = NodeAbout(instance="i", max=8, silence_ms=60_000)
-            await self.store.node_register(
+            await self.store.nodes.register(
                 self.cell, f"n{number}", "b", conn="c", can=CAN.packed(), about=about
             )
-            await self.store.node_beat(self.cell, f"n{number}", "b", Beat())
+            await self.store.nodes.beat(self.cell, f"n{number}", "b", NodeBeat())
 
     async def work(self, worker: int) -> None:
         session, index = f"s{worker}", 0
@@ -71,7 +71,7 @@ class Load:
         """Where the store stands now: it may have forgotten the last moments before a kill."""
         while True:
             try:
-                page = await self.store.outbox_read(self.cell, session, limit=0)
+                page = await self.store.outbox.read(self.cell, session, limit=0)
             except StoreUnavailable:
                 await asyncio.sleep(0.01)
             else:
@@ -80,14 +80,14 @@ class Load:
     async def pair(self, session: str, index: int) -> int:
         job = job_id_of(session, str(index))
         spec = JobSpec(session=session, index=index, lane="es", demand=WANTED)
-        answer = await self.store.job_submit(self.cell, job, spec, b"body")
+        answer = await self.store.jobs.submit(self.cell, job, spec, b"body")
         if answer.reply is Reply.NO_SESSION:
-            await self.store.session_open(self.cell, session, "i")
+            await self.store.sessions.open(self.cell, session, "i")
             return 0
         # A duplicate: the job is there, the answer to its first submit was lost.
         assert answer.reply in (Reply.PLACED, Reply.DUPLICATE), answer
         node = answer.placement.node if answer.placement is not None else answer.node
-        settled = await self.store.job_settle(self.cell, job, 1, node, kind="completed")
+        settled = await self.store.jobs.settle(self.cell, job, 1, node, kind="completed")
         assert settled.reply is Reply.SETTLED, settled
         assert [entry.job for entry in settled.effects.released] == [job]
         self.pairs += 1
@@ -125,9 +125,9 @@ async def slots_come_free(load: Load, connection: SingleConnection) -> None:
     now_ms = int((await connection.command(0, "TIME"))[0]) * 1000
     dispatcher = Dispatcher(load.store, cells, FleetSnapshot(load.store, cells), POLICY)
     for step in range(40):
-        load.store.now_ms = now_ms + step * 10_000
-        await Sweeper(load.store, dispatcher, Relay(load.store, cells)).sweep(load.cell)
-    rows = await load.store.cell_nodes(load.cell)
+        load.store.runner.now_ms = now_ms + step * 10_000
+        await Sweeper(load.store, dispatcher, OutcomeRelay(load.store, cells)).sweep(load.cell)
+    rows = await load.store.cells.nodes(load.cell)
     assert sum(row.leased for row in rows) == 0
 
 

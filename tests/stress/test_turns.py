@@ -1,4 +1,4 @@
-"""Many turns over several cells at once: every job of a turn on one node, no context lost (G20)."""
+"""Many turns over several cells at once: every job of a turn on one node, no context lost."""
 
 from __future__ import annotations
 

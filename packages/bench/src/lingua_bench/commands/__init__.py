@@ -1,0 +1,1 @@
+"""The verbs `lingua bench` and `lingua demo`."""

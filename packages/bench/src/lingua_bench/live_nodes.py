@@ -1,0 +1,133 @@
+"""The node process of `lingua bench live`: nodes that answer every job at once, in place.
+
+The connection is the SDK's own (registering, heartbeats). Its worker is replaced by one that
+answers in the read callback, because a task per job would cost more than what is measured. Like the
+SDK's worker it sends `job_ack`, `job_started` and `job_result`. The text of a result has the times
+when the job arrived and when the result was sent, by the machine's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from time import monotonic
+from typing import TYPE_CHECKING, cast
+
+import uvloop
+
+from lingua_bench.live_relay import NODE_PATH, BareNode, connect_bare
+from lingua_node import Node
+from lingua_node.connection import SchedulerConnection
+from lingua_node.node_socket import Outbox
+from lingua_node.stats import Stats
+from lingua_wire.from_node import JobAck, JobResult, JobStarted
+
+if TYPE_CHECKING:
+    from lingua_node.job_runner import JobRunner
+    from lingua_node.settings import Watch
+    from lingua_wire.shared import RunningJob
+    from lingua_wire.to_node import JobAssign, JobCancel, JobResultAck
+
+READY = "ready"
+# The scheduler may be busy while it is measured; nodes must not give it up for that.
+SILENCE_S = 60.0
+HEARTBEAT_MS = 2000
+
+
+class EchoWorker:
+    """Replaces the SDK's worker: every job is done at once."""
+
+    def __init__(self, outbox: Outbox, node_id: str) -> None:
+        self.stats = Stats()
+        self.node_id = node_id
+        self.running_count = 0
+        self._outbox = outbox
+
+    def assign(self, job: JobAssign) -> None:
+        """Answer a job."""
+        came_at = monotonic()
+        send, job_id, attempt = self._outbox.send, job.job_id, job.attempt_id
+        send(JobAck(job_id=job_id, attempt_id=attempt))
+        send(JobStarted(job_id=job_id, attempt_id=attempt))
+        send(
+            JobResult(
+                job_id=job_id,
+                attempt_id=attempt,
+                success=True,
+                text_asr=stamp(came_at, monotonic()),
+                text_translated="an utterance",
+            )
+        )
+        self.stats.jobs += 1
+
+    def cancel(self, message: JobCancel) -> None:
+        """Do nothing: no job can be stopped."""
+
+    def acknowledge(self, message: JobResultAck) -> None:
+        """Do nothing: no result is kept."""
+
+    def resend(self) -> None:
+        """Do nothing: no result is kept."""
+
+    def held(self) -> tuple[RunningJob, ...]:
+        """Return the running or kept jobs: none."""
+        return ()
+
+    def running(self) -> tuple[RunningJob, ...]:
+        """Return the running jobs: none."""
+        return ()
+
+
+def stamp(came_at: float, went_at: float) -> str:
+    """Write both times into the text of a result."""
+    return f"{came_at:.6f} {went_at:.6f}"
+
+
+def read_stamp(text: str) -> tuple[float, float]:
+    """Return when the job arrived and when its result was sent."""
+    came_at, _, went_at = text.partition(" ")
+    return float(came_at), float(went_at)
+
+
+async def serve(url: str, count: int, slots: int, relay_url: str = "") -> None:
+    """Run so many nodes until stopped, and the relay's if there is one; writes `ready`."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    if relay_url:
+        await connect_bare(BareNode(), f"{relay_url}{NODE_PATH}")
+    registered: set[str] = set()
+
+    def watch(word: str, detail: str) -> None:
+        if word == "registered" and detail not in registered:
+            registered.add(detail)
+            if len(registered) == count:
+                print(READY, flush=True)  # noqa: T201 what the starter waits for
+        elif word in {"lost", "refused"}:
+            print(f"{word}: {detail}", file=sys.stderr, flush=True)  # noqa: T201 its only voice
+
+    links = [asyncio.create_task(_link(url, f"echo-{n}", slots, watch)) for n in range(count)]
+    await stopped.wait()
+    for link in links:
+        link.cancel()
+    await asyncio.gather(*links, return_exceptions=True)
+
+
+async def _link(url: str, name: str, slots: int, watch: Watch) -> None:
+    node = Node(
+        url,
+        node_id=name,
+        max_jobs=slots,
+        silence_s=SILENCE_S,
+        heartbeat_ms=HEARTBEAT_MS,
+        watch=watch,
+    )
+    outbox = Outbox()
+    runner = cast("JobRunner", EchoWorker(outbox, name))
+    await SchedulerConnection(node, node.registration, runner, outbox).run()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:]))

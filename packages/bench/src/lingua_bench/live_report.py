@@ -1,0 +1,138 @@
+"""The results of `lingua bench live` as data: a row per measurement and one summary.
+
+Nothing here measures or prints. Times are milliseconds or microseconds as the names say, memory is
+kilobytes of the scheduler's process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lingua_bench.live_orders import OrderResult
+
+OVERHEAD_MS_MAX = 20.0
+# A load that is later than this with one frame in a hundred is not paced any more.
+LATE_MS_MAX = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedRow:
+    """Utterances as fast as they are answered; medians over the slices."""
+
+    case: str
+    per_s: float
+    p50_ms: float
+    p99_ms: float
+    scheduler_cpu_us: float
+    store_cpu_us: float
+    nodes_cpu_us: float
+    clients_cpu_us: float
+    slices: int
+
+
+@dataclass(frozen=True, slots=True)
+class PacedRow:
+    """Sessions that speak in real time."""
+
+    sessions: int
+    utterances: int
+    # What the control plane added, by the clocks of client and node.
+    p50_ms: float
+    p99_ms: float
+    # The same by the scheduler's timeline.
+    timeline_p99_ms: float
+    scheduler_cpu_percent: float
+    late_p99_ms: float
+    load_limited: bool
+
+    @property
+    def is_within(self) -> bool:
+        """Tell whether so many sessions were served as promised."""
+        within = self.timeline_p99_ms <= OVERHEAD_MS_MAX
+        return not self.load_limited and self.p99_ms > 0 and within
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSummary:
+    """The numbers to quote."""
+
+    utterances_per_s_64: float
+    utterances_per_s_256: float
+    round_trip_p50_ms: float
+    round_trip_p99_ms: float
+    cpu_us_per_utterance: float
+    cpu_us_per_frame: float
+    paced_sessions: int
+    paced_p99_ms: float
+    rss_kb_per_session: float
+    lost: int
+    duplicates: int
+    inversions: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveReport:
+    """All results."""
+
+    closed: Sequence[ClosedRow]
+    paced: Sequence[PacedRow]
+    # Scheduler CPU per utterance, over that of the bare relay per message.
+    relay_ratio: float
+    rss_kb_per_speaking_session: float
+    # Utterances that got `missing_result`, and errors that clients received, by code.
+    missing: int
+    errors: dict[str, int]
+    summary: LiveSummary
+
+
+def closed_row(case: str, slices: Sequence[OrderResult], *, relayed: bool = False) -> ClosedRow:
+    """Return one row from all slices of a case."""
+
+    def us(name: str) -> float:
+        spent = [float(getattr(part, name)) / max(1, part.utterances) for part in slices]
+        return median(spent) * 1e6
+
+    return ClosedRow(
+        case=case,
+        per_s=median(part.utterances / part.seconds for part in slices),
+        p50_ms=median(part.p50_ms for part in slices),
+        p99_ms=median(part.p99_ms for part in slices),
+        scheduler_cpu_us=us("relay_cpu_s" if relayed else "scheduler_cpu_s"),
+        store_cpu_us=0.0 if relayed else us("store_cpu_s"),
+        nodes_cpu_us=us("nodes_cpu_s"),
+        clients_cpu_us=us("clients_cpu_s"),
+        slices=len(slices),
+    )
+
+
+def paced_row(sessions: int, found: OrderResult) -> PacedRow:
+    """Return one row of the paced case."""
+    planned = sessions * 10 * found.seconds
+    return PacedRow(
+        sessions=sessions,
+        utterances=found.utterances,
+        p50_ms=found.p50_ms,
+        p99_ms=found.p99_ms,
+        timeline_p99_ms=found.timeline_p99_ms,
+        scheduler_cpu_percent=100 * found.scheduler_cpu_s / found.seconds,
+        late_p99_ms=found.late_p99_ms,
+        load_limited=found.late_p99_ms > LATE_MS_MAX or found.frames < 0.97 * planned,
+    )
+
+
+def best_of(rows: Sequence[PacedRow]) -> PacedRow | None:
+    """Return the highest number of sessions that were served as promised."""
+    return max((row for row in rows if row.is_within), key=lambda row: row.sessions, default=None)
+
+
+def as_json_object(found: ClosedRow | PacedRow | LiveSummary) -> dict[str, Any]:
+    """Return the fields with numbers rounded to the precision of the measurement."""
+    return {
+        name: round(value, 3) if isinstance(value, float) else value
+        for name, value in asdict(found).items()
+    }

@@ -1,0 +1,226 @@
+"""The live benchmark: its arithmetic, its checks shown to reject, and one short real run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+import uvloop
+
+from lingua_bench import live_nodes, live_report
+from lingua_bench.commands.bench import live_json_lines, live_page
+from lingua_bench.live import QUICK, LivePlan, measure_live, next_try
+from lingua_bench.live_clients import overhead_of, percentile
+from lingua_bench.live_orders import (
+    ClosedLoop,
+    MemoryOrder,
+    OpenLoop,
+    OrderResult,
+    Paced,
+    decode_order,
+    encode,
+)
+from lingua_bench.live_processes import running_system, url_in
+from lingua_bench.live_report import PacedRow, best_of, closed_row, paced_row
+from lingua_bench.live_speaker import BenchmarkSession, LoadFailed, Parts, SpeakerMessage, Tally
+from lingua_bench.live_speech import FRAMES, speech_frames
+from lingua_bench.live_usage import ProcessGone, children_of, usage_of
+from lingua_scheduler.session.voice import EnergyDetector
+
+pytestmark = pytest.mark.stress
+
+SUMMARY_KEYS = [
+    "utterances_per_s_64",
+    "utterances_per_s_256",
+    "round_trip_p50_ms",
+    "round_trip_p99_ms",
+    "cpu_us_per_utterance",
+    "cpu_us_per_frame",
+    "paced_sessions",
+    "paced_p99_ms",
+    "rss_kb_per_session",
+    "lost",
+    "duplicates",
+    "inversions",
+]
+TINY = LivePlan(
+    slice_s=0.4,
+    slices=1,
+    single_s=0.4,
+    frames_s=0.6,
+    memory=MemoryOrder(idle=40, speaking=10, frames=3),
+    paced_first=20,
+    paced_most=40,
+    paced_s=1.5,
+    paced_tries=2,
+    paced_chances=1,
+    limit_s=20.0,
+)
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    uvloop.run(scenario)
+
+
+def row(sessions: int, p99_ms: float, *, load_limited: bool = False) -> PacedRow:
+    return PacedRow(sessions, 100, 1.0, p99_ms, p99_ms, 50.0, 1.0, load_limited)
+
+
+def outcome(index: int, kind: str = "translation_result") -> SpeakerMessage:
+    return SpeakerMessage(type=kind, utterance_index=index)
+
+
+def test_a_run_measures_everything_and_ends_with_the_numbers_to_quote() -> None:
+    told: list[str] = []
+
+    async def scenario() -> None:
+        report = await measure_live(TINY, lambda what, _: told.append(what))
+        lines = live_json_lines(report).splitlines()
+        summary = msgspec.json.decode(lines[-1])
+        assert list(summary) == SUMMARY_KEYS
+        assert (summary["lost"], summary["duplicates"], summary["inversions"]) == (0, 0, 0)
+        positive = ("utterances_per_s_64", "utterances_per_s_256", "round_trip_p50_ms")
+        assert all(summary[name] > 0 for name in (*positive, "cpu_us_per_frame"))
+        assert summary["round_trip_p50_ms"] <= summary["round_trip_p99_ms"]
+        assert report.relay_ratio > 1, "a scheduler does more than a relay"
+        assert report.missing == 0
+        assert {found.sessions for found in report.paced} >= {20}
+        assert all(found.utterances > 0 for found in report.paced)
+        assert "64 in flight" in live_page(report)
+
+    run(scenario())
+    assert "paced: 20 sessions" in told
+
+
+def test_everything_that_was_started_is_gone_afterwards() -> None:
+    async def scenario() -> None:
+        before = set(children_of(os.getpid()))
+        async with running_system() as load:
+            found = await load.follow(OpenLoop(rate=50, seconds=0.4), 30)
+            assert found.utterances == 20
+            assert set(children_of(os.getpid())) > before
+        assert set(children_of(os.getpid())) == before
+
+    run(scenario())
+
+
+def test_a_load_process_that_ends_is_told_as_such() -> None:
+    async def scenario() -> None:
+        async with running_system() as load:
+            load.process.kill()
+            await load.process.wait()
+            with pytest.raises(LoadFailed, match="the load process ended before"):
+                await load.follow(ClosedLoop(sessions=1, each=1, seconds=0.1), 10)
+
+    run(scenario())
+
+
+def test_each_utterance_must_come_back_once_and_in_order() -> None:
+    async def scenario() -> None:
+        tally = Tally()
+        speaker = BenchmarkSession(tally)
+        for index in range(4):
+            speaker.pending[index] = 0.0
+            tally.sent += 1
+        speaker._take(outcome(0))
+        assert (tally.lost, tally.duplicates, tally.inversions) == (3, 0, 0)
+        speaker._take(outcome(2))
+        assert (tally.lost, tally.duplicates, tally.inversions) == (2, 0, 1)
+        speaker._take(outcome(1))
+        speaker._take(outcome(1))
+        assert (tally.lost, tally.duplicates, tally.inversions) == (1, 1, 1)
+        speaker._take(outcome(3, "missing_result"))
+        assert (tally.lost, tally.outcomes["missing_result"]) == (0, 1)
+        speaker._take(SpeakerMessage(type="error", code="BUSY"))
+        assert tally.errors == {"BUSY": 1}
+
+    asyncio.run(scenario())
+
+
+def test_orders_travel_as_lines() -> None:
+    for order in (Paced(sessions=3, seconds=1.5), QUICK.memory, OpenLoop(rate=100, seconds=2)):
+        line = encode(order)
+        assert b"\n" not in line
+        assert decode_order(line) == order
+
+
+def test_the_search_doubles_then_halves_and_gives_second_chances() -> None:
+    plan = replace(QUICK, paced_first=1000, paced_most=4000, paced_chances=2)
+    assert next_try([], plan) == 1000
+    assert next_try([row(1000, 5)], plan) == 2000
+    assert next_try([row(1000, 5), row(2000, 30)], plan) == 2000
+    failed_twice = [row(1000, 5), row(2000, 30), row(2000, 31)]
+    assert next_try(failed_twice, plan) == 1500
+    assert next_try([*failed_twice, row(1500, 19)], plan) == 1750
+    assert next_try([row(4000, 5)], plan) is None
+    assert next_try([row(1000, 30), row(1000, 30)], plan) == 500
+    near = [row(1000, 5), row(1060, 30), row(1060, 30)]
+    assert next_try(near, plan) is None
+
+
+def test_a_number_of_sessions_counts_only_if_the_load_kept_up() -> None:
+    rows = [row(500, 10), row(1000, 19.9), row(2000, 5, load_limited=True), row(4000, 25)]
+    best = best_of(rows)
+    assert best is not None
+    assert best.sessions == 1000
+    assert best_of([row(500, 21)]) is None
+    assert not row(500, 0.0).is_within, "no utterance came back: nothing was shown"
+
+
+def test_a_load_that_is_late_or_sends_too_little_is_the_limit() -> None:
+    found = OrderResult(seconds=4.0, frames=4000, utterances=130, p99_ms=3.0, late_p99_ms=2.0)
+    assert not paced_row(100, found).load_limited
+    found.late_p99_ms = live_report.LATE_MS_MAX + 1
+    assert paced_row(100, found).load_limited
+    found.late_p99_ms, found.frames = 2.0, 3800
+    assert paced_row(100, found).load_limited
+
+
+def test_a_row_is_the_median_of_its_slices() -> None:
+    slices = [
+        OrderResult(seconds=2.0, utterances=n, scheduler_cpu_s=n * 1e-4, relay_cpu_s=n * 1e-5)
+        for n in (1000, 3000, 2000)
+    ]
+    assert closed_row("x", slices).per_s == 1000
+    assert closed_row("x", slices).scheduler_cpu_us == pytest.approx(100)
+    assert closed_row("x", slices, relayed=True).scheduler_cpu_us == pytest.approx(10)
+
+
+def test_percentiles_and_overheads_are_read_as_meant() -> None:
+    values = [float(n) for n in range(1, 101)]
+    assert percentile(values[::-1], 0.5) == 51
+    assert percentile(values, 0.99) == 100
+    assert percentile([], 0.99) == 0
+    parts = Parts(place_ms=1, queue_ms=2, push_ms=4, settle_ms=8)
+    assert overhead_of(SpeakerMessage(type="translation_result", timeline=parts)) == 15
+    assert live_nodes.read_stamp(live_nodes.stamp(12.5, 13.25)) == (12.5, 13.25)
+
+
+def test_the_frames_sound_like_speech_with_dips() -> None:
+    detector = EnergyDetector(16_000)
+    frames = speech_frames()
+    assert [len(frame) for frame in frames] == [3200] * FRAMES
+    heard = [detector.is_voice(frame) for frame in frames * 4]
+    assert 0.6 < sum(heard) / len(heard) < 0.95
+    longest_silence = max(len(run) for run in "".join("sv"[voice] for voice in heard).split("v"))
+    assert longest_silence < 4, "400 ms of silence would end an utterance"
+
+
+def test_usage_grows_with_work_and_a_dead_process_has_none() -> None:
+    before = usage_of(os.getpid())
+    while usage_of(os.getpid()).cpu_s == before.cpu_s:
+        sum(range(10_000))
+    assert before.rss_kb > 1000
+    with pytest.raises(ProcessGone):
+        usage_of(2**22 + 1)
+
+
+def test_the_address_is_found_in_the_greeting() -> None:
+    assert url_in("lingua 0.1.0 listens on http://127.0.0.1:5010 (x)") == "http://127.0.0.1:5010"
+    with pytest.raises(LoadFailed):
+        url_in("nothing of the kind")

@@ -1,0 +1,155 @@
+"""What a session reports to its user: events to iterate, and the errors that end it.
+
+Each event carries the message that it was made from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from lingua_wire.errors import LinguaError
+from lingua_wire.to_client import AsrPartial, MissingResult, TranslationResult
+
+if TYPE_CHECKING:
+    from lingua_wire.to_client import ToClient
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of one utterance in one language: a translation, or why there is none."""
+
+    message: TranslationResult | MissingResult
+    # Spoken in this session, not by another member of the room.
+    is_own: bool
+
+    @property
+    def kind(self) -> Literal["translation", "missing"]:
+        """Tell whether there is a translation."""
+        return "translation" if isinstance(self.message, TranslationResult) else "missing"
+
+    @property
+    def utterance_index(self) -> int:
+        """Return the number of the utterance in its speaker's session."""
+        return self.message.utterance_index
+
+    @property
+    def target(self) -> str:
+        """Return the target language; empty if the recognised text itself is given."""
+        return self.message.tgt_lang or ""
+
+    @property
+    def speaker(self) -> str:
+        """Return the speaker's session id."""
+        return self.message.session_id
+
+    @property
+    def text_asr(self) -> str:
+        """Return the recognised text; empty if there is no translation."""
+        return self.message.text_asr if isinstance(self.message, TranslationResult) else ""
+
+    @property
+    def text(self) -> str:
+        """Return the translation; empty if there is none."""
+        return self.message.text_translated if isinstance(self.message, TranslationResult) else ""
+
+    @property
+    def audio(self) -> bytes:
+        """Return the spoken translation; may be empty."""
+        return self.message.tts_audio if isinstance(self.message, TranslationResult) else b""
+
+    @property
+    def audio_format(self) -> str:
+        """Return the format of `audio`."""
+        return self.message.tts_format if isinstance(self.message, TranslationResult) else ""
+
+    @property
+    def reason(self) -> str:
+        """Return why there is no translation; empty if there is one."""
+        return self.message.reason if isinstance(self.message, MissingResult) else ""
+
+    @property
+    def epoch(self) -> str:
+        """Return the epoch within which `seq` counts."""
+        return self.message.epoch or ""
+
+    @property
+    def seq(self) -> int:
+        """Return the outcome's position within its epoch; 0 if the server sent none."""
+        return self.message.seq or 0
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """The text recognised so far of an utterance."""
+
+    message: AsrPartial
+
+    @property
+    def utterance_index(self) -> int:
+        """Return the number of the utterance."""
+        return self.message.utterance_index
+
+    @property
+    def text(self) -> str:
+        """Return the whole text so far, not the change."""
+        return self.message.text
+
+    @property
+    def is_final(self) -> bool:
+        """Tell whether the node will not change this text again."""
+        return self.message.is_final
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Any other message of the server: see `kind` and `message`."""
+
+    message: ToClient
+
+    @property
+    def kind(self) -> str:
+        """Return the message's type as the protocol names it, such as `utterance_accepted`."""
+        return str(type(self.message).__struct_config__.tag)
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The session could not be resumed: a new one was opened, with indices from 0."""
+
+    reason: str
+    # Accepted audio whose outcome will not arrive; audio that was not accepted is sent again.
+    lost_ms: int
+    former_id: str
+    session_id: str
+
+
+Event = Outcome | Partial | Notice | Reset
+
+
+class SessionRefused(LinguaError):
+    """The scheduler refused this session, and the same request would be refused again."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        self.message = message
+        super().__init__(f"the scheduler refused the session: {code}: {message}")
+
+
+class SessionLost(LinguaError):
+    """The session could not be opened or resumed in time."""
+
+    def __init__(self, reason: str, lost_ms: int = 0) -> None:
+        self.reason = reason
+        # Audio whose outcome is unknown.
+        self.lost_ms = lost_ms
+        super().__init__(f"the session is lost: {reason}")
+
+
+class RoomRefused(LinguaError):
+    """A room could not be created or joined."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        self.message = message
+        super().__init__(f"the room was refused: {code}: {message}")

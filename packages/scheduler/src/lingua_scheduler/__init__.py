@@ -1,0 +1,1 @@
+"""Lingua Scheduler: the control plane for live speech translation."""

@@ -1,0 +1,1 @@
+"""The commands of operators: `lingua serve`, and those for a running service or its store."""

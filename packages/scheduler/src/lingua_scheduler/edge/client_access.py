@@ -1,0 +1,103 @@
+"""What the sockets of clients share: the services they use, their token, their error limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lingua_scheduler.auth.policy import Forbidden, allow_renewal, speech_problem
+from lingua_wire.codes import CloseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lingua_scheduler.auth.expiry import TokenHolder
+    from lingua_scheduler.auth.gate import TokenGate
+    from lingua_scheduler.auth.tokens import ClientGrant
+    from lingua_scheduler.clock import Clock
+    from lingua_scheduler.config import Settings
+    from lingua_scheduler.jobs.profile import Profile
+    from lingua_scheduler.metrics import LiveMetrics
+    from lingua_scheduler.rooms.service import RoomService
+    from lingua_scheduler.runtime.ended_session import EndedSessions
+    from lingua_scheduler.runtime.lifecycle import Lifecycle
+    from lingua_scheduler.runtime.served_languages import ServedLanguages
+    from lingua_scheduler.runtime.session_registry import SessionRegistry
+    from lingua_scheduler.tasks import Tasks
+
+# Invalid messages in a row before the client is disconnected.
+ERRORS_MAX = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientServices:
+    """What the sockets of clients use of the instance."""
+
+    settings: Settings
+    gate: TokenGate
+    lifecycle: Lifecycle
+    registry: SessionRegistry
+    ended: EndedSessions
+    served: ServedLanguages
+    rooms: RoomService
+    tasks: Tasks
+    clock: Clock
+    metrics: LiveMetrics
+
+    @property
+    def retry_after_ms(self) -> int:
+        """Return how long a client is asked to wait while the store is unavailable."""
+        return self.settings.jobs.retry_after_ms
+
+
+class ClientAccess:
+    """What the token of one client allows."""
+
+    def __init__(self, gate: TokenGate, bearer: str | None) -> None:
+        self._gate = gate
+        self._bearer = bearer
+        # None where no keys are set.
+        self.grant: ClientGrant | None = None
+        # Why it does not allow to speak as the session does now; empty: it does.
+        self._problem = ""
+
+    def authenticate(self, token: str | None, holder: TokenHolder) -> ClientGrant | None:
+        """Let a client in by its token, which is watched from now on; raises `InvalidToken`."""
+        self.grant = self._gate.client(token or self._bearer)
+        self._gate.watch(holder)
+        return self.grant
+
+    def renew(self, token: str, holder: TokenHolder) -> ClientGrant | None:
+        """Take a newer token of the client; raises `InvalidToken` or `Forbidden`."""
+        grant = self._gate.client(token)
+        allow_renewal(self.grant, grant)
+        self.grant = grant
+        self._gate.watch(holder)
+        return grant
+
+    def check_languages(self, profile: Profile) -> None:
+        """Note whether the token allows to speak with this profile."""
+        self._problem = speech_problem(self.grant, profile)
+
+    def check_speech(self) -> None:
+        """Raise `Forbidden` if the token does not allow what the session says now."""
+        if self._problem:
+            raise Forbidden(self._problem)
+
+
+class ErrorLimit:
+    """Counts the messages of a socket that were refused; too many in a row close it."""
+
+    def __init__(self, close: Callable[[int, str], None]) -> None:
+        self._close = close
+        self._errors = 0
+
+    def reset(self) -> None:
+        """Note that a message was used."""
+        self._errors = 0
+
+    def count(self) -> None:
+        """Note that a message was refused."""
+        self._errors += 1
+        if self._errors >= ERRORS_MAX:
+            self._close(CloseCode.TOO_MANY_ERRORS, "too many invalid messages in a row")

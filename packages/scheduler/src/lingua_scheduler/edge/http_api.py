@@ -1,0 +1,141 @@
+"""The HTTP API of an instance: health, sessions, nodes, jobs, tokens, and the OpenAI surface.
+
+`http_app` makes the application that the TCP listener hands plain requests to; WebSockets are
+served elsewhere. Every response is bounded in time by `ANSWER_S`, so that an unavailable store also
+gives a response. No response holds speech or text of users, except those of `openai/`, which has
+its own rules. docs/http.md has the rules, /api/v1/openapi.json the routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from lingua_scheduler.edge import answers
+from lingua_scheduler.edge.api_call import (
+    BODY_BYTES_MAX,
+    ApiCall,
+    json_response,
+    read_body,
+    read_query,
+)
+from lingua_scheduler.edge.guard import Guard, Problem
+from lingua_scheduler.edge.health_pages import HealthPages
+from lingua_scheduler.edge.job_pages import JobPages
+from lingua_scheduler.edge.node_pages import NodePages
+from lingua_scheduler.edge.openai.errors import ApiError
+from lingua_scheduler.edge.openai.pages import OpenAiPages
+from lingua_scheduler.edge.openapi import document
+from lingua_scheduler.edge.routes import API, JSON, ApiRoute
+from lingua_scheduler.edge.session_pages import SessionPages
+from lingua_scheduler.edge.token_pages import TokenPages
+from lingua_scheduler.errors import StoreRejected, StoreUnavailable
+from lingua_wire import __version__
+from lingua_wire.codes import ErrorCode
+from lingua_wire.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from lingua_scheduler.auth.gate import TokenGate
+    from lingua_scheduler.runtime.instance import Instance
+
+ANSWER_S = 0.9
+# Paths whose errors have the format of OpenAI's API.
+OPENAI_PATHS = "/v1/"
+HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Server": "lingua"}
+CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "BODY_TOO_LARGE"}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def http_app(instance: Instance, gate: TokenGate) -> web.Application:
+    """Return the application that serves the HTTP API of an instance."""
+    api = HttpApi(instance, gate)
+    app = web.Application(middlewares=[_errors_as_json], client_max_size=BODY_BYTES_MAX)
+    for route in api.routes:
+        add = app.router.add_get if route.method == "GET" else app.router.add_post
+        add(route.path, api.serving(route))
+    return app
+
+
+class HttpApi:
+    """All routes of an instance, with access checks and error handling."""
+
+    def __init__(self, instance: Instance, gate: TokenGate) -> None:
+        self._guard = Guard(instance.settings.server, gate)
+        self._openai = OpenAiPages(instance, self._guard)
+        own = ApiRoute(path=f"{API}/openapi.json", summary="This document.", handler=self.openapi)
+        self.routes: tuple[ApiRoute, ...] = (
+            *HealthPages(instance).routes,
+            *SessionPages(instance).routes,
+            *NodePages(instance).routes,
+            *JobPages(instance).routes,
+            own,
+            *TokenPages(gate).routes,
+            *self._openai.routes,
+        )
+        self._document = document(self.routes, __version__)
+
+    async def openapi(self, _: ApiCall) -> web.Response:
+        """Return the OpenAPI document."""
+        return web.Response(body=self._document, headers={"Content-Type": JSON})
+
+    def serving(self, route: ApiRoute) -> Handler:
+        """Return the function that aiohttp calls for a route."""
+        if route.access == "speak":
+            return self._openai.serving(route)
+
+        async def serve(request: web.Request) -> web.StreamResponse:
+            call = ApiCall(
+                request=request,
+                seen_by=self._guard.let_in(request, route),
+                query=read_query(request, route),
+                body=await read_body(request, route),
+            )
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    answer = await route.handler(call)
+            except (StoreUnavailable, StoreRejected, TimeoutError):
+                down = ErrorCode.SCHEDULER_DEPENDENCY_DOWN
+                raise Problem(503, down, down.hint, {"Retry-After": "1"}) from None
+            except InvalidInput as problem:
+                raise Problem(422, "INVALID_PARAMETER", str(problem)) from None
+            return answer if isinstance(answer, web.StreamResponse) else json_response(answer)
+
+        return serve
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        response = await handler(request)
+    except Problem as problem:
+        response = _error_response(problem.status, problem.code, str(problem), problem.headers)
+    except ApiError as problem:
+        response = _openai_error_response(problem)
+    except web.HTTPException as error:
+        code = CODES.get(error.status, "INVALID_REQUEST")
+        kept = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
+        if request.path.startswith(OPENAI_PATHS):
+            reason = f"{error.reason} ({request.method} {request.path[:80]})"
+            refused = ApiError(error.status, code.lower(), reason, headers=kept)
+            response = _openai_error_response(refused)
+        else:
+            response = _error_response(error.status, code, error.reason.lower(), kept)
+    response.headers.update(HEADERS)
+    return response
+
+
+def _openai_error_response(problem: ApiError) -> web.Response:
+    response = json_response(problem.body, problem.status)
+    response.headers.update(problem.headers)
+    return response
+
+
+def _error_response(status: int, code: str, message: str, headers: dict[str, str]) -> web.Response:
+    trouble = answers.Trouble(code=code, message=message)
+    response = json_response(answers.ErrorAnswer(error=trouble), status)
+    response.headers.update(headers)
+    return response

@@ -1,0 +1,245 @@
+"""Outcomes, from a node's report to the client's message.
+
+A report is judged (`verdict_of`), kept in the store as a `StoredResult`, and becomes the message
+that ends its utterance (`result_message`, `missing_message`). Nothing here sends anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from lingua_scheduler.state.records import AS_SPOKEN, speaker_of
+from lingua_wire.codes import NODE_ERRORS, RETRYABLE_NODE_ERRORS, ErrorCode
+from lingua_wire.shared import (
+    ExtraResult,
+    NetworkTimings,
+    ServiceTimings,
+    Timeline,
+)
+from lingua_wire.to_client import MissingResult, OutcomePassed, TranslationResult
+
+if TYPE_CHECKING:
+    from lingua_scheduler.state.records import Released
+    from lingua_wire.from_node import JobResult
+
+EMPTY_REASONS = frozenset({"NO_TEXT_ASSIGNED", "ASR_EMPTY"})
+# The outcome kinds of the store -> the reasons that clients are sent.
+REASONS = {
+    "completed_no_text": "silence_detected",
+    "failed": "failed",
+    "expired": "expired",
+    "cancelled": "cancelled",
+    "missing": "gap_timeout",
+}
+
+
+class StoredResult(msgspec.Struct, frozen=True, array_like=True):
+    """What is kept of a node's report until every listener has it."""
+
+    text_asr: str
+    text_translated: str
+    tts_audio: bytes
+    tts_format: str
+    trace_id: str
+    extra: ExtraResult | None = None
+    timings: ServiceTimings | None = None
+    network: NetworkTimings | None = None
+    quality: tuple[str | None, tuple[str, ...] | None, float | None, int | None, Any] | None = None
+    # For listeners, whose owner did not see the job run: where the time went, and when the job was
+    # settled by the wall clock.
+    timeline: Timeline | None = None
+    settled_at_ms: int = 0
+
+
+class Verdict(NamedTuple):
+    """What a report means for its job."""
+
+    kind: str
+    reason: str = "-"
+    retryable: bool = False
+
+
+class Shown(NamedTuple):
+    """What the instance adds to a result when it delivers it."""
+
+    timeline: Timeline | None = None
+    group_id: str | None = None
+    part_index: int | None = None
+
+
+# The kind of an outcome of another speaker, in a listener's outbox.
+HEARD = "heard"
+encode_result = msgspec.msgpack.Encoder().encode
+decode_result = msgspec.msgpack.Decoder(StoredResult).decode
+
+
+def verdict_of(report: JobResult) -> Verdict:
+    """Judge a report: a result, silence, or a failure that another node may or may not have.
+
+    A code that is not in the catalogue is replaced here, because clients read the reason.
+    """
+    if not report.success:
+        code = report.error.code if report.error is not None else "PROCESSING_ERROR"
+        known = code if code in NODE_ERRORS else ErrorCode.PROCESSING_ERROR.value
+        return Verdict("failed", known, code in RETRYABLE_NODE_ERRORS)
+    reason = report.extra.reason if report.extra is not None else None
+    has_text = (report.text_asr and not report.text_asr.isspace()) or (
+        report.text_translated and not report.text_translated.isspace()
+    )
+    if reason in EMPTY_REASONS:
+        return Verdict("completed_no_text", reason)
+    if not has_text and not report.tts_audio:
+        return Verdict("completed_no_text", "blank")
+    return Verdict("completed")
+
+
+def stored(report: JobResult, trace_id: str, network: NetworkTimings | None) -> StoredResult:
+    """Return what is kept of a report."""
+    timings = report.extra.service_timings if report.extra is not None else None
+    if timings is None and report.processing_time_ms is not None:
+        timings = ServiceTimings(total_ms=report.processing_time_ms)
+    quality = (
+        report.asr_quality_level,
+        report.reason_codes,
+        report.quality_score,
+        report.rerun_count,
+        report.segments_meta,
+    )
+    return StoredResult(
+        text_asr=report.text_asr or "",
+        text_translated=report.text_translated or "",
+        tts_audio=report.tts_audio or b"",
+        tts_format=report.tts_format or "pcm16",
+        trace_id=trace_id,
+        extra=report.extra,
+        timings=timings,
+        network=network,
+        quality=quality if any(item is not None for item in quality) else None,
+    )
+
+
+def without_sound(result: StoredResult) -> StoredResult:
+    """Return a result without its audio, for members who read it."""
+    return msgspec.structs.replace(result, tts_audio=b"")
+
+
+def heard_message(
+    outcome: Released, epoch: str, kept: StoredResult | None, *, shown: Shown, at_ms: int
+) -> TranslationResult | MissingResult:
+    """Return another speaker's outcome at its place in the listener's own order, without audio.
+
+    A listener who needs no translation gets the recognised text. A result that is not kept any more
+    is reported as missing.
+    """
+    kind, _, heard_id = outcome.payload.decode().partition(" ")
+    speaker = speaker_of(heard_id)
+    if kind != "completed" or kept is None:
+        reason = outcome.reason if kind != "completed" else "no_longer_kept"
+        missing = outcome._replace(kind="failed" if kind == "completed" else kind, reason=reason)
+        absence = missing_message(speaker, missing, epoch, trace_id="", at_ms=at_ms)
+        if outcome.lane == AS_SPOKEN:
+            return msgspec.structs.replace(absence, tgt_lang=None)
+        return absence
+    message = result_message(
+        speaker, epoch, outcome, without_sound(kept), shown=shown, sent_at_ms=at_ms
+    )
+    if outcome.lane != AS_SPOKEN:
+        return message
+    return msgspec.structs.replace(
+        message, text_translated=message.text_asr, tgt_lang=None, timeline=None
+    )
+
+
+def heard_timeline(kept: StoredResult, at_ms: int) -> Timeline | None:
+    """Return where the time went until a listener gets a result, across two clocks if needed."""
+    if kept.timeline is None:
+        return None
+    waited_ms = max(0, at_ms - kept.settled_at_ms) if kept.settled_at_ms else 0
+    parts = kept.timeline
+    return msgspec.structs.replace(
+        parts, order_wait_ms=parts.order_wait_ms + waited_ms, total_ms=parts.total_ms + waited_ms
+    )
+
+
+def stored_message(
+    session: str, outcome: Released, epoch: str, at_ms: int
+) -> TranslationResult | MissingResult:
+    """Return the message of a session's own outcome from its stored record alone."""
+    if outcome.kind != "completed":
+        return missing_message(session, outcome, epoch, trace_id="", at_ms=at_ms)
+    kept = decode_result(outcome.payload)
+    return result_message(session, epoch, outcome, kept, shown=Shown(), sent_at_ms=at_ms)
+
+
+def passed_message(session: str, outcome: Released, epoch: str) -> OutcomePassed:
+    """Return what a speaker is sent of an outcome that its listeners have: its position."""
+    return OutcomePassed(
+        session_id=session,
+        utterance_index=outcome.utterance,
+        tgt_lang=outcome.lane,
+        epoch=epoch,
+        seq=outcome.seq,
+    )
+
+
+def result_message(
+    session: str,
+    epoch: str,
+    outcome: Released,
+    kept: StoredResult,
+    *,
+    shown: Shown,
+    sent_at_ms: int,
+) -> TranslationResult:
+    """Return the message of a completed outcome."""
+    level, codes, score, reruns, segments = kept.quality or (None, None, None, None, None)
+    return TranslationResult(
+        session_id=session,
+        utterance_index=outcome.utterance,
+        job_id=outcome.job.lstrip("="),
+        text_asr=kept.text_asr,
+        text_translated=kept.text_translated,
+        tts_audio=kept.tts_audio,
+        tts_format=kept.tts_format,
+        extra=kept.extra,
+        trace_id=kept.trace_id,
+        group_id=shown.group_id,
+        part_index=shown.part_index,
+        service_timings=kept.timings,
+        network_timings=kept.network,
+        scheduler_sent_at_ms=sent_at_ms,
+        asr_quality_level=level,
+        reason_codes=codes,
+        quality_score=score,
+        rerun_count=reruns,
+        segments_meta=segments,
+        tgt_lang=outcome.lane,
+        epoch=epoch,
+        seq=outcome.seq,
+        timeline=shown.timeline,
+    )
+
+
+def missing_message(
+    session: str, outcome: Released, epoch: str, *, trace_id: str, at_ms: int
+) -> MissingResult:
+    """Return the message of an outcome without a translation."""
+    detail = outcome.reason if outcome.reason != "-" else None
+    reason = REASONS[outcome.kind]
+    if outcome.kind == "missing" and detail != "gap_timeout":
+        # Refused by the store, or left open when the session ended.
+        reason = "failed" if detail == "refused" else "cancelled"
+    return MissingResult(
+        session_id=session,
+        utterance_index=outcome.utterance,
+        reason=reason,
+        created_at_ms=at_ms,
+        trace_id=trace_id or None,
+        job_id=outcome.job.lstrip("=") if outcome.job != "-" else None,
+        detail=detail,
+        tgt_lang=outcome.lane,
+        epoch=epoch,
+        seq=outcome.seq,
+    )

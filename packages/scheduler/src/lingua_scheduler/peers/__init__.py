@@ -1,0 +1,1 @@
+"""Communication between instances: presence, inboxes, and the takeover of dead instances."""

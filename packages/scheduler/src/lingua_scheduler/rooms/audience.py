@@ -1,0 +1,97 @@
+"""The audience of an utterance and its languages: found once, when it is cut; kept with the job."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from lingua_scheduler.errors import StoreUnavailable
+from lingua_scheduler.jobs.profile import Target
+from lingua_scheduler.rooms.cache import room_from
+from lingua_scheduler.state.policy import HEAR_AT_ONCE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lingua_scheduler.jobs.profile import Profile
+    from lingua_scheduler.rooms.cache import RoomCache
+    from lingua_scheduler.session.rooms import Room
+
+# The shortest time between two notes in the store that a room is spoken in.
+SPOKE_EVERY_MS = 5_000
+
+
+class UtteranceAudience(NamedTuple):
+    """The members who receive an utterance."""
+
+    targets: tuple[Target, ...]
+    # Members who understand the speaker, as a job's spec names them: they read the transcript and
+    # need no node.
+    readers: str = ""
+    is_room: bool = False
+
+
+class AudienceFinder:
+    """Finds the audience of utterances."""
+
+    def __init__(self, cache: RoomCache) -> None:
+        self._cache = cache
+        # Room -> when the store last got a note that it is spoken in.
+        self._spoke_at_ms: dict[str, float] = {}
+        self._spoke_every_ms = min(SPOKE_EVERY_MS, cache.store.idle_ms // 4)
+
+    def is_in_room(self, session: str) -> bool:
+        """Tell whether a session's speech may have other listeners."""
+        return self._cache.rooms.room_of(session) is not None
+
+    async def of_utterance(self, session: str, profile: Profile) -> UtteranceAudience:
+        """Return the present audience of an utterance, and its languages.
+
+        As the store knows it: joining or leaving that another instance has confirmed counts. While
+        the store is unavailable, as it is known here: members who come in later were not present.
+        """
+        room = self._cache.rooms.room_of(session)
+        if room is None:
+            return UtteranceAudience(profile.own_targets())
+        self._spoke(session, room)
+        with suppress(StoreUnavailable):
+            if await self._cache.store.version(room.code) != room.version:
+                room = await self._cache.latest(room)
+        wanted = room.wanted_by_others(session, profile.source)
+        if not wanted.lanes and not wanted.same_language:
+            return UtteranceAudience(profile.own_targets())
+        targets = tuple(
+            Target(code, code, room.places_of(self._readiest_first(heard_by)))
+            for code, heard_by in wanted.lanes.items()
+        )
+        readers = room.places_of(self._readiest_first(wanted.same_language))
+        return UtteranceAudience(targets, readers, is_room=True)
+
+    def forget_ended_rooms(self) -> None:
+        """Forget when rooms were spoken in that are not known here any more."""
+        for code in [code for code in self._spoke_at_ms if code not in self._cache.rooms]:
+            del self._spoke_at_ms[code]
+
+    def _readiest_first(self, names: tuple[str, ...]) -> Sequence[str]:
+        """Return listeners, with those last that are known to be behind with reading.
+
+        In a large room outcomes go to the first ones first.
+        """
+        if len(names) <= HEAR_AT_ONCE:
+            return names
+        return sorted(names, key=self._is_behind)
+
+    def _is_behind(self, name: str) -> bool:
+        session = self._cache.sessions.get(name)
+        return session is not None and session.notifier.is_behind
+
+    def _spoke(self, session: str, room: Room) -> None:
+        now = self._cache.clock.now_ms()
+        if now - self._spoke_at_ms.get(room.code, -self._spoke_every_ms) >= self._spoke_every_ms:
+            self._spoke_at_ms[room.code] = now
+            self._cache.tasks.start(self._note_speech(room.code, session))
+
+    async def _note_speech(self, code: str, session: str) -> None:
+        answer = await self._cache.store.spoke(code, session)
+        if answer.room is not None:
+            self._cache.rooms.update(room_from(answer.room))

@@ -1,0 +1,70 @@
+"""Utterances that wait to be submitted: in order, bounded, and the client is asked to pause."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lingua_scheduler.runtime.utterance import PendingUtterance
+    from lingua_scheduler.runtime.utterance_replies import UtteranceReplies
+
+
+class UtteranceBacklog:
+    """The waiting utterances of one session."""
+
+    def __init__(self, replies: UtteranceReplies, waiting_max: int) -> None:
+        self._replies = replies
+        self._waiting: deque[PendingUtterance] = deque()
+        self.waiting_max = waiting_max
+        # Below the bound: audio that is already on its way still has a place.
+        self._pause_at = -(-3 * waiting_max // 4)
+        self.is_paused = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[PendingUtterance]:
+        return iter(self._waiting)
+
+    @property
+    def first(self) -> PendingUtterance | None:
+        """Return the utterance that is next."""
+        return self._waiting[0] if self._waiting else None
+
+    def add(self, utterance: PendingUtterance, *, is_first: bool = False) -> None:
+        """Let an utterance wait behind the others, or before them."""
+        if is_first:
+            self._waiting.appendleft(utterance)
+        else:
+            self._waiting.append(utterance)
+
+    def pop(self) -> PendingUtterance:
+        """Return the utterance that is next, and remove it."""
+        return self._waiting.popleft()
+
+    def clear(self) -> None:
+        """Drop all waiting utterances: another owner has the session, or they are not wanted."""
+        self._waiting.clear()
+
+    @property
+    def is_addressing(self) -> bool:
+        """Tell whether the audience of any waiting utterance is not known yet."""
+        return any(utterance.is_addressing for utterance in self._waiting)
+
+    def press(self) -> None:
+        """Ask the client to slow down or to pause, if many utterances wait."""
+        waiting = len(self._waiting)
+        if waiting >= self._pause_at and not self.is_paused:
+            self.is_paused = True
+            self._replies.pressure("PAUSE")
+        elif waiting == self.waiting_max // 2 and not self.is_paused:
+            self._replies.pressure("SLOW_DOWN")
+
+    def relax(self) -> None:
+        """Let the client resume, if few utterances wait."""
+        if self.is_paused and len(self._waiting) <= self.waiting_max // 2:
+            self.is_paused = False
+            self._replies.pressure("RESUME")

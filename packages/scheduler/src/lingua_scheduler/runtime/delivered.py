@@ -1,0 +1,65 @@
+"""What was delivered to one client; a store that lost its last writes releases it again. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lingua_scheduler.state.records import speaker_of
+
+if TYPE_CHECKING:
+    from lingua_scheduler.state.records import Released
+
+# Speakers and lanes whose last index is remembered for a listener.
+RECEIVED_MAX = 1024
+# Utterances whose positions are remembered, to send their outcomes again.
+POSITIONS_MAX = 32
+
+
+class DeliveredOutcomes:
+    """The last index delivered of each lane, and where the latest outcomes are."""
+
+    def __init__(self) -> None:
+        # Lane -> the last index delivered.
+        self.lanes: dict[str, int] = {}
+        # The same for outcomes that listeners received, which may come after later own ones.
+        self._passed: dict[str, int] = {}
+        # Speaker and lane -> the last index received of it, for the same reason.
+        self._received: dict[tuple[str, str], int] = {}
+        # Utterance -> positions of its outcomes, for the latest ones.
+        self._positions: dict[int, list[int]] = {}
+
+    @property
+    def has_received(self) -> bool:
+        """Tell whether any outcome of another speaker was received."""
+        return bool(self._received)
+
+    def note(self, outcome: Released) -> bool:
+        """Note an outcome of the client itself; False if it was delivered before."""
+        done = self._passed if outcome.is_passed else self.lanes
+        if outcome.utterance <= done.get(outcome.lane, -1):
+            return False
+        done[outcome.lane] = outcome.utterance
+        self.lanes[outcome.lane] = max(outcome.utterance, self.lanes.get(outcome.lane, -1))
+        self._positions.setdefault(outcome.utterance, []).append(outcome.seq)
+        if len(self._positions) > POSITIONS_MAX:
+            del self._positions[next(iter(self._positions))]
+        return True
+
+    def note_received(self, heard_id: str, outcome: Released) -> bool:
+        """Note an outcome of another speaker; False if it was delivered before."""
+        source, received = (speaker_of(heard_id), outcome.lane), self._received
+        if outcome.utterance <= received.get(source, -1):
+            return False
+        received.pop(source, None)
+        received[source] = outcome.utterance
+        if len(received) > RECEIVED_MAX:
+            del received[next(iter(received))]
+        return True
+
+    def positions_of(self, index: int) -> tuple[int, ...]:
+        """Return where the outcomes of an utterance are in the outbox, if they are recent."""
+        return tuple(self._positions.get(index, ()))
+
+    def start_over(self) -> None:
+        """Forget positions: they count from one again."""
+        self._positions.clear()

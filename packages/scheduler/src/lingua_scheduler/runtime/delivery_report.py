@@ -1,0 +1,43 @@
+"""What is counted and logged of outcomes that were delivered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lingua_scheduler.clock import Clock
+    from lingua_scheduler.metrics import LiveMetrics
+    from lingua_scheduler.runtime.job import LiveJob
+    from lingua_scheduler.runtime.job_log import JobLog
+    from lingua_scheduler.runtime.placement_metrics import PlacementMetrics
+    from lingua_scheduler.runtime.session_state import SessionRecord
+    from lingua_scheduler.state.records import Released
+
+
+class DeliveryReport:
+    """Counts and logs the outcomes of all sessions."""
+
+    def __init__(
+        self, metrics: LiveMetrics, counts: PlacementMetrics, log: JobLog, clock: Clock
+    ) -> None:
+        self._metrics = metrics
+        self._counts = counts
+        self._log = log
+        self._clock = clock
+
+    def delivered(
+        self, record: SessionRecord, outcome: Released, job: LiveJob | None, now_ms: float
+    ) -> None:
+        """Count and log one outcome."""
+        metrics = self._metrics
+        self._counts.ended[outcome.kind].inc()
+        self._log.ended(record, outcome, job, self._clock.wall_ms())
+        if outcome.reason == "gap_timeout":
+            metrics.results.result_gap_timeout_total.inc()
+        if job is None:
+            return
+        times = job.times
+        metrics.results.end_to_end_seconds.observe((now_ms - times.speech_end) / 1000)
+        if times.settled:
+            metrics.results.order_wait_seconds.observe((now_ms - times.settled) / 1000)
+            metrics.results.result_to_deliver_seconds.observe((times.settled - times.result) / 1000)

@@ -1,0 +1,78 @@
+"""The jobs that nodes of this instance hold now, and how a job is sent to its node's socket."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lingua_scheduler.clock import Clock
+    from lingua_scheduler.runtime.job import LiveJob
+    from lingua_scheduler.runtime.node import LiveNode
+    from lingua_scheduler.state.keys import Cell
+    from lingua_scheduler.state.records import Placement
+
+# Jobs whose cell is remembered after they left: their nodes may still report them.
+HOMES_MAX = 8192
+
+
+class HeldJobs:
+    """Jobs on nodes of this instance, of sessions here and elsewhere."""
+
+    def __init__(self, nodes: Mapping[str, LiveNode], clock: Clock) -> None:
+        self._nodes = nodes
+        self._clock = clock
+        self._jobs: dict[str, LiveJob] = {}
+        # The cell of every job that was lately on a node here.
+        self._homes: OrderedDict[str, Cell] = OrderedDict()
+
+    def __contains__(self, job_id: str) -> bool:
+        return job_id in self._jobs
+
+    def __iter__(self) -> Iterator[LiveJob]:
+        return iter(self._jobs.values())
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def get(self, job_id: str) -> LiveJob | None:
+        """Return a job that a node here holds."""
+        return self._jobs.get(job_id)
+
+    def push(self, job: LiveJob, placement: Placement) -> bool:
+        """Send a job to its node's socket; tells whether the socket was open."""
+        node, left_ms = self._nodes.get(placement.node), None
+        if job.run.current.ends_ms:
+            left_ms = max(1, round(job.run.current.ends_ms - self._clock.now_ms()))
+        if node is None or not node.assign(job, placement, left_ms):
+            return False
+        self._jobs[job.id] = job
+        self.remember(job.id, job.home)
+        return True
+
+    def remember(self, job_id: str, home: Cell) -> None:
+        """Remember the cell of a job that a node here has or had."""
+        self._homes[job_id] = home
+        if len(self._homes) > HOMES_MAX:
+            self._homes.popitem(last=False)
+
+    def home_of(self, job_id: str) -> Cell | None:
+        """Return the cell of a job that was lately on a node here."""
+        return self._homes.get(job_id)
+
+    def remove(self, job_id: str, node: str) -> None:
+        """Note that a job is not on that node any more."""
+        job = self._jobs.get(job_id)
+        if job is not None and job.node == node:
+            del self._jobs[job_id]
+
+    def remove_all_of(self, node: str) -> None:
+        """Remove all jobs of a node that is not connected here any more."""
+        for job in [job for job in self._jobs.values() if job.node == node]:
+            del self._jobs[job.id]
+
+    def has_any_of(self, node: str) -> bool:
+        """Tell whether a node holds any job."""
+        return any(job.node == node for job in self._jobs.values())

@@ -1,0 +1,183 @@
+"""A job on this instance: what the store and nodes are sent of it, and whom it reports to.
+
+The authoritative record is in the store. This one saves reading it back. It ends when the outcome
+of the job is delivered. Its state and its attempts are in `job_run.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from lingua_scheduler.jobs.job import JobState
+from lingua_scheduler.runtime.job_run import JobRun
+from lingua_scheduler.runtime.utterance import STREAM_START, StreamPosition
+from lingua_wire.to_node import JobAssign  # noqa: TC001 msgspec reads it
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lingua_scheduler.session.timeline import Marks
+    from lingua_scheduler.state.keys import Cell
+    from lingua_scheduler.state.records import JobSpec
+
+
+class JobBody(msgspec.Struct, frozen=True, array_like=True):
+    """What the store keeps of a job for the instance that pushes it, without the audio."""
+
+    assign: JobAssign
+    lanes: int = 1
+    # When the speech ended and when it was cut, by the owner's wall clock; 0: not known.
+    speech_end_at_ms: int = 0
+    cut_at_ms: int = 0
+
+
+encode_body = msgspec.msgpack.Encoder().encode
+decode_body = msgspec.msgpack.Decoder(JobBody).decode
+
+
+class JobNotifier(Protocol):
+    """What a job reports to its client while it runs."""
+
+    def event(self, job: LiveJob, event: str) -> None:
+        """Report a step of the job."""
+
+    def partial(self, job: LiveJob, text: str, *, is_final: bool) -> None:
+        """Pass on the text recognised so far."""
+
+    def failed(self, job: LiveJob, reason: str) -> None:
+        """Report that the job failed; its outcome follows in order."""
+
+    def store_lost(self) -> None:
+        """Report that the store is unavailable."""
+
+
+class JobOwner(Protocol):
+    """The session of a job, on this instance or on another."""
+
+    @property
+    def id(self) -> str:
+        """Return the session's id."""
+
+    @property
+    def notifier(self) -> JobNotifier:
+        """Return the way to the session's client."""
+
+    async def recover(self) -> None:
+        """Look for outcomes that were released but not delivered."""
+
+
+class Arrival(NamedTuple):
+    """When the speech of a job arrived: by the client's clock, and by our wall clock."""
+
+    first_client_ts_ms: int | None = None
+    received_at_ms: int = 0
+
+
+NOT_ARRIVED = Arrival()
+
+
+@dataclass(slots=True)
+class LiveJob:
+    """One utterance into one language."""
+
+    id: str
+    home: Cell
+    spec: JobSpec
+    # Everything a node is sent, without the attempt and the audio.
+    assign: JobAssign
+    audio: bytes
+    owner: JobOwner
+    # How many languages the utterance goes into.
+    lanes: int = 1
+    arrival: Arrival = NOT_ARRIVED
+    # What its client calls the utterance, if it names it.
+    request_id: str | None = None
+    # Where the audio before this utterance ends.
+    stream_before: StreamPosition = STREAM_START
+    # Called with the node's id when a node gets or accepts the job.
+    on_node: Callable[[str], None] | None = None
+    # Its state, its current attempt, and when each step happened.
+    run: JobRun = field(default_factory=JobRun)
+    # The store's answer to the submission is outstanding.
+    is_entering: bool = False
+    # The store has it from us, or may have it: then a duplicate is this very job.
+    may_be_stored: bool = False
+    is_failure_sent: bool = False
+    # Its node, on another instance, buffers slices without reporting them.
+    is_buffered: bool = False
+
+    @property
+    def attempt(self) -> int:
+        """Return the number of the current attempt."""
+        return self.run.current.number
+
+    @property
+    def node(self) -> str:
+        """Return the node of the current attempt, '' if there is none."""
+        return self.run.current.node
+
+    @property
+    def times(self) -> Marks:
+        """Return when each step happened."""
+        return self.run.times
+
+    @property
+    def status(self) -> str:
+        """Return the client's word for its state."""
+        return self.run.status
+
+    # Submission
+
+    def submitting(self, now_ms: float, wall_ms: int) -> None:
+        """Note that its submission begins."""
+        self.run.times.submit = now_ms
+        self.arrival = self.arrival._replace(received_at_ms=wall_ms)
+
+    def with_spec(self, spec: JobSpec) -> LiveJob:
+        """Submit it with another spec from now on; returns itself."""
+        self.spec = spec
+        return self
+
+    def enter(self, *, is_entering: bool) -> None:
+        """Note whether an answer to its submission is outstanding."""
+        self.is_entering = is_entering
+
+    def stored(self) -> None:
+        """Note that the store has it, or may have it."""
+        self.may_be_stored = True
+
+    # Reports
+
+    def report_dispatched(self) -> None:
+        """Report that its node has been sent the job."""
+        self.owner.notifier.event(self, "DISPATCHED")
+        if self.on_node is not None:
+            self.on_node(self.node)
+
+    def accepted(self, now_ms: float, *, is_running: bool) -> None:
+        """Note and report that its node has the job, or works on it."""
+        if self.run.accept(now_ms):
+            self.owner.notifier.event(self, "NODE_ACCEPTED")
+            if self.on_node is not None:
+                self.on_node(self.node)
+        self.run.advance(JobState.RUNNING if is_running else JobState.ACCEPTED)
+
+    def buffered(self) -> None:
+        """Note that its node buffers slices without reporting them."""
+        self.is_buffered = True
+
+    def first_failure(self) -> bool:
+        """Tell whether its failure has not been reported yet, and note that it is now."""
+        is_first, self.is_failure_sent = not self.is_failure_sent, True
+        return is_first
+
+    def body(self) -> bytes:
+        """Return what any instance needs to push this job, without the audio."""
+        if not self.spec.audience:
+            return encode_body(JobBody(self.assign, self.lanes))
+        wall_ms = self.arrival.received_at_ms - self.times.submit
+        at = (round(mark + wall_ms) for mark in (self.times.speech_end, self.times.cut))
+        return encode_body(JobBody(self.assign, self.lanes, *at))

@@ -1,0 +1,220 @@
+"""Builds the job of an utterance into one language: its id, its spec for the store, the message.
+
+Pure; called once per job, on the hot path. The `spec_...` functions return changed specs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from lingua_scheduler.runtime.job import Arrival, LiveJob
+from lingua_scheduler.runtime.job_run import JobRun
+from lingua_scheduler.session.timeline import Marks
+from lingua_scheduler.state.records import JobSpec, job_id_of, request_scope
+from lingua_wire.to_node import JobAssign
+
+if TYPE_CHECKING:
+    from lingua_scheduler.config import SegmentationSettings
+    from lingua_scheduler.jobs.profile import Target
+    from lingua_scheduler.runtime.job import JobOwner
+    from lingua_scheduler.runtime.session_state import SessionRecord
+    from lingua_scheduler.runtime.utterance import PendingUtterance
+
+
+pack = msgspec.msgpack.Encoder().encode
+
+
+class JobContext(NamedTuple):
+    """What a session adds to the jobs of its utterances."""
+
+    owner: JobOwner
+    record: SessionRecord
+    # The next free utterance index, as a later owner must know it.
+    top: int
+    # The text of the conversation so far, for the node.
+    text: str
+    retain_audio: bool
+
+
+def build_job(
+    context: JobContext, utterance: PendingUtterance, target: Target, cuts: SegmentationSettings
+) -> LiveJob:
+    """Return the job of an utterance into one language."""
+    job_id, sound, also = identity_of(context.record, utterance, target)
+    return LiveJob(
+        id=job_id,
+        home=context.record.home,
+        spec=_spec(context, utterance, target, sound=sound, also=also),
+        assign=_assignment(context, utterance, target, job_id, cuts),
+        audio=utterance.audio,
+        owner=context.owner,
+        lanes=len(utterance.targets),
+        run=JobRun(Marks(speech_end=utterance.speech_end_ms, cut=utterance.cut_ms)),
+        arrival=Arrival(utterance.span.first_client_ts_ms),
+        request_id=utterance.request.request_id,
+        stream_before=utterance.before,
+        on_node=utterance.on_node,
+    )
+
+
+def identity_of(
+    record: SessionRecord, utterance: PendingUtterance, target: Target
+) -> tuple[str, str, tuple[str, ...]]:
+    """Return a job's id, the digest of its request, and the request's other languages."""
+    request_id = utterance.request.request_id
+    if request_id is None:
+        request = f"{record.id}:{utterance.index}:{target.lane}:{utterance.trace_id}"
+        return job_id_of(request_scope("", record.id), request), "", ()
+    # The job of the first language is found by the request id, and names the others.
+    first, *others = utterance.targets
+    lane = "" if target is first else target.lane
+    also = () if lane else tuple(other.lane for other in others)
+    job_id = job_of_request(record.tenant, record.id, request_id, lane)
+    return job_id, utterance.request.sound, also
+
+
+def _spec(
+    context: JobContext,
+    utterance: PendingUtterance,
+    target: Target,
+    *,
+    sound: str,
+    also: tuple[str, ...],
+) -> JobSpec:
+    profile, part, lanes = utterance.profile, utterance.part, len(utterance.targets)
+    # All languages of one utterance belong on one node, which recognises the speech once.
+    in_turn = part.in_turn or lanes > 1
+    return JobSpec(
+        session=context.record.id,
+        index=utterance.index,
+        lane=target.lane,
+        demand=profile.demand_of(target.language),
+        turn=part.turn if in_turn else "",
+        is_slice=part.is_slice,
+        closes_turn=in_turn and not part.is_slice,
+        preferred=profile.paired,
+        audio=context.retain_audio,
+        fence=context.record.fence,
+        top=context.top,
+        heard_after=utterance.before.seq,
+        audience=target.audience,
+        readers=utterance.readers,
+        ms=utterance.span.length_ms,
+        lanes=lanes,
+        sound=sound,
+        also=also,
+    )
+
+
+def _assignment(
+    context: JobContext,
+    utterance: PendingUtterance,
+    target: Target,
+    job_id: str,
+    cuts: SegmentationSettings,
+) -> JobAssign:
+    profile, trigger, two_way = utterance.profile, utterance.trigger, utterance.profile.two_way
+    return JobAssign(
+        job_id=job_id,
+        attempt_id=0,
+        session_id=context.record.id,
+        utterance_index=utterance.index,
+        src_lang=profile.source,
+        tgt_lang=target.language,
+        dialect=profile.dialect,
+        features=profile.features,
+        pipeline=profile.pipeline,
+        audio=b"",
+        audio_format=profile.audio.name,
+        sample_rate=profile.audio.sample_rate,
+        mode="two_way_auto" if two_way else None,
+        lang_a=two_way[0] if two_way else None,
+        lang_b=two_way[1] if two_way else None,
+        auto_langs=profile.auto_langs or None,
+        enable_streaming_asr=profile.streaming,
+        partial_update_interval_ms=profile.partial_ms,
+        trace_id=utterance.trace_id,
+        context_text=context.text or None,
+        glossary=profile.terms_of(target.language) if profile.glossary else (),
+        padding_ms=padding_of(trigger, cuts),
+        is_manual_cut=trigger == "manual",
+        is_timeout_triggered=trigger == "timeout",
+        is_max_duration_triggered=utterance.part.is_slice,
+        turn_id=utterance.part.turn,
+        traceparent=traceparent_of(utterance.trace_id, job_id),
+    )
+
+
+def job_of_request(tenant: str, session: str, request_id: str, lane: str = "") -> str:
+    """Return the job of a request; its first language has the plain id."""
+    first = job_id_of(request_scope(tenant, session), request_id)
+    return job_id_of(first, lane) if lane else first
+
+
+def spec_after(spec: JobSpec, known: int) -> JobSpec:
+    """Return the spec of a job whose lane skips the indices from `known` on before it."""
+    return msgspec.structs.replace(spec, unwanted_from=known)
+
+
+def spec_for_readers(spec: JobSpec, unheard_from: int) -> JobSpec:
+    """Return the spec of a job whose readers skip the indices from there on before it."""
+    return msgspec.structs.replace(spec, readers_from=unheard_from)
+
+
+def others_of(spec: JobSpec) -> bytes:
+    """Return who gets a job's outcome in place of the speaker, in the store's format."""
+    if not spec.audience:
+        return b""
+    others = {"audience": spec.audience, "lanes": spec.lanes}
+    if spec.readers:
+        others |= {"readers": spec.readers, "readers_from": spec.readers_from}
+    return pack(others)
+
+
+def stream_of(spec: JobSpec) -> bytes:
+    """Return the stream position that a job records, in the store's format."""
+    if spec.heard < 0:
+        return b""
+    return pack(
+        {"top": spec.top, "heard": spec.heard, "heard_ms": spec.heard_ms, "speech": spec.speech}
+    )
+
+
+def spec_of_owner(spec: JobSpec, fence: int) -> JobSpec:
+    """Return the spec as its session's owner submits it."""
+    return spec if spec.fence == fence else msgspec.structs.replace(spec, fence=fence)
+
+
+def spec_heard(spec: JobSpec, heard: int, heard_ms: int, speech_ms: int) -> JobSpec:
+    """Return the spec of the job that completes a part of the stream, with its position."""
+    return msgspec.structs.replace(spec, heard=heard, heard_ms=heard_ms, speech=speech_ms)
+
+
+def padding_of(trigger: str, cuts: SegmentationSettings) -> int | None:
+    """Return how much silence a node is asked to append."""
+    if trigger == "manual":
+        return cuts.padding_manual_ms
+    return cuts.padding_auto_ms if trigger in ("timeout", "max_duration", "session_close") else None
+
+
+# At most as many digits as a trace has, not all of them zero.
+HEX = re.compile(r"[0-9a-f]{1,32}")
+
+
+@lru_cache(maxsize=4096)
+def trace_of(trace_id: str) -> str:
+    """Return a W3C trace id: the client's own if it is valid, else one derived from it."""
+    digits = trace_id.replace("-", "").lower()
+    if HEX.fullmatch(digits) and digits.strip("0"):
+        return digits.rjust(32, "0")
+    return hashlib.blake2b(trace_id.encode(), digest_size=16).hexdigest()
+
+
+def traceparent_of(trace_id: str, job_id: str) -> str:
+    """Return the W3C trace context of a job: the same trace for all jobs of one trace id."""
+    return f"00-{trace_of(trace_id)}-{job_id[-16:]}-01"

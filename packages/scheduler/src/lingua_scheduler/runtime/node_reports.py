@@ -1,0 +1,279 @@
+"""What nodes of this instance report about their jobs: accepted, partial texts, results.
+
+A job may be of a session here or on another instance. Results are settled from here in either
+case, so that none is lost with the session's instance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from lingua_scheduler.errors import StoreUnavailable
+from lingua_scheduler.jobs.job import JobState
+from lingua_scheduler.jobs.result import encode_result, stored, verdict_of, without_sound
+from lingua_scheduler.session.timeline import timeline
+from lingua_scheduler.state.reply import Reply
+from lingua_scheduler.tasks import all_of
+from lingua_wire.shared import NetworkTimings
+
+if TYPE_CHECKING:
+    from lingua_scheduler.clock import Clock
+    from lingua_scheduler.jobs.dispatcher import Dispatcher, Work
+    from lingua_scheduler.jobs.result import StoredResult, Verdict
+    from lingua_scheduler.metrics import LiveMetrics
+    from lingua_scheduler.runtime.effects import Effects
+    from lingua_scheduler.runtime.held_jobs import HeldJobs
+    from lingua_scheduler.runtime.job import LiveJob
+    from lingua_scheduler.runtime.job_log import JobLog
+    from lingua_scheduler.runtime.job_table import JobTable
+    from lingua_scheduler.runtime.node import LiveNode
+    from lingua_scheduler.runtime.placement_metrics import PlacementMetrics
+    from lingua_scheduler.state.keys import Cell, Cells
+    from lingua_scheduler.state.records import Lease, Settled
+    from lingua_scheduler.state.retry import StoreRetry
+    from lingua_scheduler.state.store import Store
+    from lingua_scheduler.tasks import Tasks
+    from lingua_wire.from_node import JobResult, NodeAsrPartial
+
+# A job that ends sooner than this is never marked in the store as accepted or running.
+MARK_AFTER_MS = 500
+# How often and how long a result waits for its lost job to be stored again.
+LOST_JOB_TRIES = 10
+LOST_JOB_EVERY_S = 0.25
+FREED_NAMES = frozenset({Reply.STALE_ATTEMPT, Reply.NODE_MISMATCH, Reply.JOB_ENDED, Reply.NO_JOB})
+
+# Errors with which a node hands a job back before it has begun it -> how that is counted.
+REJECTS = {
+    "NODE_OVERLOADED": "full",
+    "NODE_UNAVAILABLE": "not_ready",
+    "MODEL_NOT_AVAILABLE": "other",
+    "MODEL_LOAD_FAILED": "other",
+    "MODEL_VERIFY_FAILED": "other",
+    "MODEL_CORRUPTED": "other",
+}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class NodeReports:
+    """Handles the reports of this instance's nodes."""
+
+    store: Store
+    cells: Cells
+    dispatcher: Dispatcher
+    retry: StoreRetry
+    effects: Effects
+    jobs: JobTable
+    held: HeldJobs
+    counts: PlacementMetrics
+    metrics: LiveMetrics
+    log: JobLog
+    clock: Clock
+    tasks: Tasks
+
+    def restore_held(self, node: LiveNode, leases: tuple[Lease, ...]) -> None:
+        """Hold what a node brought along from another instance or from a lost socket."""
+        cell = self.cells.of_node(node.id)
+        for lease in leases:
+            home = self.cells.named(lease.home) if lease.home else cell
+            self.held.remember(lease.job, home)
+            if node.traits.resumes and lease.job not in self.held:
+                # The pushing instance may have died before it pushed: a node knows an attempt that
+                # it has already.
+                instance = self.effects.peers.instance
+                placement = self.effects.placement_of(
+                    lease.job, lease.attempt, node.id, home=home.name, instance=instance
+                )
+                self.tasks.start(self.effects.fetch_and_push(placement))
+
+    # What nodes report
+
+    async def report(self, node: LiveNode, result: JobResult) -> None:
+        """Settle a job by its node's report, or move it if another node may do better."""
+        job = self.held.get(result.job_id) or self.jobs.get(result.job_id)
+        home = job.home if job is not None else self.held.home_of(result.job_id)
+        if home is None:
+            self.metrics.results.results_stale_total.labels(reason="no_job").inc()
+            node.answer(result.job_id, result.attempt_id, "unknown")
+            return
+        now = self.clock.now_ms()
+        verdict = verdict_of(result)
+        if not result.success:
+            self.log.node_error(node.id, job, result)
+        if verdict.reason == "MODEL_NOT_AVAILABLE":
+            await self._model_missing(node, result)
+        if verdict.retryable:
+            await self._give_back(node, job, home, result)
+            return
+        answer, work = await self._settle(node, job, home, result)
+        tries_left = LOST_JOB_TRIES
+        while answer.reply is Reply.NO_JOB and job is not None and tries_left:
+            # The store lost a job that is here: its session's owner submits it again.
+            tries_left -= 1
+            await self.retry.until_stored(job.owner.recover)
+            await asyncio.sleep(LOST_JOB_EVERY_S)
+            answer, work = await self._settle(node, job, home, result)
+        is_news = job is not None and answer.reply is Reply.ALREADY and not job.times.settled
+        if job is not None and (answer.reply is Reply.SETTLED or is_news):
+            self._settled(job, verdict, result, now)
+        elif answer.reply in FREED_NAMES:
+            self.metrics.results.results_stale_total.labels(reason=answer.reply.name.lower()).inc()
+        node.answer(result.job_id, result.attempt_id, _status_of(answer.reply))
+        self.effects.perform(work)
+        self.held.remove(result.job_id, node.id)
+        if job is not None and is_news:
+            # The answer that carried the outcome was lost.
+            await job.owner.recover()
+
+    async def _settle(
+        self, node: LiveNode, job: LiveJob | None, home: Cell, result: JobResult
+    ) -> tuple[Settled, Work]:
+        verdict = verdict_of(result)
+        payload: bytes | tuple[bytes, bytes] = b""
+        if verdict.kind == "completed":
+            trace = job.assign.trace_id if job is not None else result.trace_id
+            network = self._network_of(job, result) if job is not None else None
+            kept = stored(result, trace, network)
+            if job is not None and job.spec.audience:
+                kept = self._for_listeners(job, kept)
+                payload = encode_result(kept), encode_result(without_sound(kept))
+            else:
+                payload = encode_result(kept)
+        settle = partial(
+            self.dispatcher.settle,
+            home,
+            result.job_id,
+            result.attempt_id,
+            node.id,
+            kind=verdict.kind,
+            reason=verdict.reason,
+            payload=payload,
+        )
+        try:
+            return await settle()
+        except StoreUnavailable:
+            return await self.retry.until_stored(settle)
+
+    def _for_listeners(self, job: LiveJob, kept: StoredResult) -> StoredResult:
+        """Add what the owners of listeners cannot know: where the time went so far."""
+        times = replace(job.times, result=self.clock.now_ms())
+        times.set_stages(kept.timings)
+        return msgspec.structs.replace(
+            kept, timeline=timeline(times), settled_at_ms=self.clock.wall_ms()
+        )
+
+    def _settled(self, job: LiveJob, verdict: Verdict, result: JobResult, at_ms: float) -> None:
+        times, notifier = job.times, job.owner.notifier
+        job.run.settled(at_ms, self.clock.now_ms())
+        self.counts.called("job_settle", times.settled - at_ms)
+        job.run.finish(verdict.kind)
+        if verdict.kind == "completed":
+            timings = result.extra.service_timings if result.extra is not None else None
+            times.set_stages(timings)
+            if timings is not None:
+                self.counts.stages(timings)
+            notifier.event(job, "ASR_FINAL")
+            notifier.event(job, "NMT_DONE")
+        elif verdict.kind == "failed":
+            notifier.failed(job, verdict.reason)
+
+    async def _give_back(
+        self, node: LiveNode, job: LiveJob | None, home: Cell, result: JobResult
+    ) -> None:
+        reason = verdict_of(result).reason
+        moved, work = await self.retry.until_stored(
+            lambda: self.dispatcher.failover(
+                home, result.job_id, result.attempt_id, node=node.id, reason=reason
+            )
+        )
+        if moved.reply in FREED_NAMES:
+            self.metrics.results.results_stale_total.labels(reason=moved.reply.name.lower()).inc()
+        elif reason in REJECTS:
+            self.metrics.fleet.node_overload_reject_total.labels(reason=REJECTS[reason]).inc()
+        if moved.reply is Reply.SETTLED and job is not None:
+            job.run.finish("failed")
+            job.owner.notifier.failed(job, reason)
+        node.answer(result.job_id, result.attempt_id, _status_of(moved.reply))
+        self.held.remove(result.job_id, node.id)
+        self.effects.perform(work)
+
+    async def _model_missing(self, node: LiveNode, result: JobResult) -> None:
+        details = result.error.details if result.error is not None else None
+        service = ""
+        if isinstance(details, dict):
+            service = str(details.get("service_id") or details.get("model_id") or "")
+        self.metrics.fleet.model_na_received_total.inc()
+        if not service:
+            return
+        cell = self.cells.of_node(node.id)
+        answer = await self.retry.until_stored(
+            lambda: self.store.nodes.mark(cell, node.id, service[:128])
+        )
+        if answer.reply is Reply.RATE_LIMITED:
+            self.metrics.fleet.model_na_rate_limited_total.inc()
+        elif answer.reply is Reply.OK:
+            self.metrics.fleet.model_na_marked_total.inc()
+
+    def accepted(self, node: LiveNode, job_id: str, attempt: int, *, is_running: bool) -> None:
+        """Note that a node has the job, or works on it."""
+        job = self.held.get(job_id)
+        if job is not None and job.attempt == attempt and job.node == node.id:
+            job.accepted(self.clock.now_ms(), is_running=is_running)
+
+    def partial_text(self, node: LiveNode, report: NodeAsrPartial) -> None:
+        """Pass on the text recognised so far, while the job has no outcome."""
+        job = self.held.get(report.job_id)
+        if job is None or job.node != node.id or job.times.settled:
+            return
+        if report.attempt_id is not None and report.attempt_id != job.attempt:
+            return
+        job.accepted(self.clock.now_ms(), is_running=True)
+        job.owner.notifier.partial(job, report.text, is_final=report.is_final)
+
+    # Periodically
+
+    async def mark_lasting(self) -> None:
+        """Mark lasting jobs in the store: accepted ones get the whole time of their attempt."""
+        limit = self.clock.now_ms() - MARK_AFTER_MS
+        lasting = [job for job in self.held if job.node and job.run.current.pushed_at_ms <= limit]
+        await all_of(
+            self._mark(job, state)
+            for job in lasting
+            if not job.times.settled and (state := _state_of(job)) != job.run.current.marked
+        )
+
+    async def _mark(self, job: LiveJob, state: str) -> None:
+        attempt, node = job.attempt, job.node
+        reply = await self.store.jobs.mark(job.home, job.id, attempt, node, state)
+        if reply in FREED_NAMES:
+            self.held.remove(job.id, node)
+        else:
+            job.run.mark(attempt, state)
+
+    def _network_of(self, job: LiveJob, result: JobResult) -> NetworkTimings | None:
+        wall = self.clock.wall_ms()
+
+        def span(start: int | None, end: int) -> int | None:
+            return end - start if start is not None and 0 <= end - start < 3_600_000 else None
+
+        return NetworkTimings(
+            web_to_scheduler_ms=span(job.arrival.first_client_ts_ms, job.arrival.received_at_ms),
+            scheduler_to_node_ms=max(0, round(job.times.push - job.times.cut)),
+            node_to_scheduler_ms=span(result.node_completed_at_ms, wall),
+        )
+
+
+def _state_of(job: LiveJob) -> str:
+    if job.times.accepted < job.times.push:
+        return JobState.DISPATCHED
+    return JobState.RUNNING if job.run.state is JobState.RUNNING else JobState.ACCEPTED
+
+
+def _status_of(reply: Reply) -> str:
+    if reply in (Reply.SETTLED, Reply.ALREADY):
+        return "accepted"
+    return "moved" if reply not in FREED_NAMES else "stale"

@@ -1,0 +1,34 @@
+"""The segmenter's rules for a session, from the settings and what the client chose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lingua_scheduler.session.segmenter import SegmentRules
+
+if TYPE_CHECKING:
+    from lingua_scheduler.config import SegmentationSettings
+    from lingua_scheduler.jobs.profile import Profile
+
+
+def rules_of(cuts: SegmentationSettings) -> SegmentRules:
+    """Return the rules of the settings."""
+    return SegmentRules(
+        pause_ms=cuts.pause_ms,
+        max_duration_ms=cuts.max_duration_ms,
+        max_bytes=cuts.max_bytes,
+        hangover_auto_ms=cuts.hangover_auto_ms,
+        hangover_manual_ms=cuts.hangover_manual_ms,
+        short_merge_ms=cuts.short_merge_ms,
+        silence_ms=cuts.silence_ms,
+        slice_search_ms=cuts.slice_search_ms,
+    )
+
+
+def rules_for(cuts: SegmentationSettings, profile: Profile) -> SegmentRules:
+    """Return the rules of a session."""
+    rules = rules_of(cuts)
+    if profile.silence_ms is None:
+        return rules
+    return replace(rules, silence_ms=profile.silence_ms)

@@ -1,0 +1,287 @@
+"""Builds the parts of a session and connects them.
+
+Some parts call each other: an outcome frees a place in the window, which submits what waited;
+a submission may find that the store lost the session, which submits everything again. Such calls
+are passed as functions, so that no part needs to know the other.
+"""
+
+# ruff: noqa: PLW0108 the functions belong to parts that are built after those that call them
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lingua_scheduler.runtime.acceptances import AcceptanceQueue
+from lingua_scheduler.runtime.admission import Admission, AdmissionParts
+from lingua_scheduler.runtime.backlog import UtteranceBacklog
+from lingua_scheduler.runtime.client_notifier import ClientNotifier
+from lingua_scheduler.runtime.delivered import DeliveredOutcomes
+from lingua_scheduler.runtime.delivery import Deliverer
+from lingua_scheduler.runtime.detectors import detector_for
+from lingua_scheduler.runtime.in_flight import InFlightWindow
+from lingua_scheduler.runtime.job_builder import JobContext
+from lingua_scheduler.runtime.language_changes import LanguageChanges
+from lingua_scheduler.runtime.outcome_groups import OutcomeGroups
+from lingua_scheduler.runtime.place_filler import PlaceFiller
+from lingua_scheduler.runtime.reopening import Reopening
+from lingua_scheduler.runtime.requests import Requests
+from lingua_scheduler.runtime.segment_rules import rules_for
+from lingua_scheduler.runtime.session import LiveSession
+from lingua_scheduler.runtime.speech_input import SpeechDependencies, SpeechInput
+from lingua_scheduler.runtime.stream_progress import StreamProgress
+from lingua_scheduler.runtime.submission import Submission
+from lingua_scheduler.runtime.utterance_indices import UtteranceIndices
+from lingua_scheduler.runtime.utterance_replies import UtteranceReplies
+from lingua_scheduler.runtime.whole_utterances import WholeUtterances
+from lingua_scheduler.session.ledger import CoverageLedger
+from lingua_scheduler.session.rate import TokenBucket
+from lingua_scheduler.session.segmenter import Segmenter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lingua_scheduler.clock import Clock
+    from lingua_scheduler.config import Settings
+    from lingua_scheduler.jobs.profile import Profile
+    from lingua_scheduler.metrics import LiveMetrics
+    from lingua_scheduler.rooms.audience import AudienceFinder
+    from lingua_scheduler.rooms.fanout import SharedResults
+    from lingua_scheduler.runtime.buffered_slices import BufferedSlices
+    from lingua_scheduler.runtime.delivery_report import DeliveryReport
+    from lingua_scheduler.runtime.effects import Effects
+    from lingua_scheduler.runtime.job_log import JobLog
+    from lingua_scheduler.runtime.job_submitter import JobSubmitter
+    from lingua_scheduler.runtime.job_table import JobTable
+    from lingua_scheduler.runtime.lifecycle import Lifecycle
+    from lingua_scheduler.runtime.session_state import SessionRecord
+    from lingua_scheduler.state.retry import StoreRetry
+    from lingua_scheduler.state.store import Store
+    from lingua_scheduler.tasks import Tasks
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SessionFactory:
+    """Builds the sessions of one instance."""
+
+    settings: Settings
+    instance: str
+    lifecycle: Lifecycle
+    clock: Clock
+    metrics: LiveMetrics
+    tasks: Tasks
+    store: Store
+    retry: StoreRetry
+    effects: Effects
+    submitter: JobSubmitter
+    jobs: JobTable
+    slices: BufferedSlices
+    audience: AudienceFinder
+    results: SharedResults
+    report: DeliveryReport
+    job_log: JobLog
+
+    def build(
+        self,
+        record: SessionRecord,
+        profile: Profile,
+        on_taken: Callable[[LiveSession], None],
+    ) -> LiveSession:
+        """Return a session that is connected to nothing yet."""
+        settings, sessions = self.settings, self.settings.sessions
+        languages = LanguageChanges(profile)
+        notifier = ClientNotifier(record.id, self.clock)
+        deliverer = self._deliverer(record, notifier, lambda *end: admission.settled(*end))
+        reopening = self._reopening(record, deliverer, lambda: (session, admission))
+        parts = self._parts(record, notifier, deliverer, reopening, lambda: (admission, utterances))
+        admission = Admission(
+            parts=parts,
+            audience=self.audience,
+            jobs=self.jobs,
+            slices=self.slices,
+            cuts=settings.segmentation,
+            context=lambda: JobContext(
+                session, record, parts.progress.top, deliverer.groups.context, self._retains_audio
+            ),
+            give_up_session=lambda: session.give_up(),
+            catch_up=lambda: self.retry.until_stored(deliverer.catch_up),
+            on_utterance=self.metrics.speech.utterances_total.inc,
+            clock=self.clock,
+            tasks=self.tasks,
+            log=self.job_log,
+        )
+        utterances = WholeUtterances(
+            admission,
+            profile=lambda: languages.profile,
+            bucket=TokenBucket(sessions.utterances_per_s_max, sessions.utterances_per_s_max),
+            lifecycle=self.lifecycle,
+            retry=self.retry,
+            finalized=self.metrics.speech.web_task_finalized_total.labels(reason="send"),
+        )
+        session = LiveSession(
+            record=record,
+            notifier=notifier,
+            languages=languages,
+            input=self._input(
+                admission,
+                languages,
+                notifier,
+                lambda turn: self.tasks.start(session.end_turn(turn)),
+            ),
+            utterances=utterances,
+            admission=admission,
+            deliverer=deliverer,
+            reopening=reopening,
+            store=self.store,
+            effects=self.effects,
+            retry=self.retry,
+            lifecycle=self.lifecycle,
+            tasks=self.tasks,
+            metrics=self.metrics,
+            instance=self.instance,
+            lease_ms=max(sessions.lease_ms, sessions.resume_ms if record.token else 0),
+            opened_at_ms=self.clock.wall_ms(),
+            on_taken=on_taken,
+        )
+        return session
+
+    def _reopening(
+        self,
+        record: SessionRecord,
+        deliverer: Deliverer,
+        later: Callable[[], tuple[LiveSession, Admission]],
+    ) -> Reopening:
+        """Return what opens the session again; `later` gives those that are built after it."""
+        return Reopening(
+            record=record,
+            indices=UtteranceIndices(self.settings.jobs.in_flight_max),
+            jobs=self.jobs,
+            submitter=self.submitter,
+            dispatcher=self.effects.dispatcher,
+            effects=self.effects,
+            retry=self.retry,
+            tasks=self.tasks,
+            open_in_store=lambda restart: later()[0].open_in_store(restart=restart),
+            start_epoch=lambda epoch: later()[0].start_epoch(epoch),
+            enter=lambda job: later()[1].enter(job),
+            give_up=lambda: later()[0].give_up(),
+            delivered=lambda: deliverer.delivered.lanes,
+        )
+
+    @property
+    def _retains_audio(self) -> bool:
+        # In local mode no other instance could read the audio: this process has it in memory.
+        return self.settings.jobs.retain_audio and self.settings.deployment_mode != "local"
+
+    def _deliverer(
+        self,
+        record: SessionRecord,
+        notifier: ClientNotifier,
+        on_settled: Callable[..., None],
+    ) -> Deliverer:
+        jobs, sessions = self.settings.jobs, self.settings.sessions
+        return Deliverer(
+            record=record,
+            notifier=notifier,
+            window=InFlightWindow(jobs.in_flight_max),
+            groups=OutcomeGroups(record.id, self.clock),
+            delivered=DeliveredOutcomes(),
+            store=self.store,
+            results=self.results,
+            jobs=self.jobs,
+            report=self.report,
+            clock=self.clock,
+            tasks=self.tasks,
+            in_flight_max=jobs.in_flight_max + sessions.backlog_max,
+            is_in_room=lambda: self.audience.is_in_room(record.id),
+            on_settled=on_settled,
+        )
+
+    def _parts(
+        self,
+        record: SessionRecord,
+        notifier: ClientNotifier,
+        deliverer: Deliverer,
+        reopening: Reopening,
+        later: Callable[[], tuple[Admission, WholeUtterances]],
+    ) -> AdmissionParts:
+        """Return what admission works with; `later` gives those that are built after it."""
+        settings = self.settings
+        replies = UtteranceReplies(record.id, notifier, self.metrics, settings.jobs.retry_after_ms)
+        filler = PlaceFiller(
+            record,
+            dispatcher=self.effects.dispatcher,
+            effects=self.effects,
+            retry=self.retry,
+            reopen=reopening.reopen,
+            on_unfilled=lambda spec, reply: later()[0].unfilled(spec, reply),
+        )
+        spread = (t.cells for t in settings.tenants if t.id == record.tenant)
+        requests = Requests(
+            record=record,
+            replies=replies,
+            outcomes=deliverer,
+            admit=lambda request: later()[1].admit(request),
+            place=lambda request, lanes: later()[1].place(request, lanes),
+            on_waiting=lambda: later()[1].waiting(),
+            on_done=lambda: later()[1].done(),
+            fill=filler.fill,
+            enter=lambda job: later()[0].enter(job),
+            store=self.store,
+            cells=self.effects.cells,
+            retry=self.retry,
+            tasks=self.tasks,
+            lifecycle=self.lifecycle,
+            metrics=self.metrics,
+            spread=next(spread, 1),
+            must_ask=bool(record.tenant),
+        )
+        acceptances = AcceptanceQueue(replies)
+        submission = Submission(
+            record=record,
+            store=self.store,
+            retry=self.retry,
+            submitter=self.submitter,
+            jobs=self.jobs,
+            requests=requests,
+            acceptances=acceptances,
+            reopen=reopening.reopen,
+            trim_outbox=deliverer.trim,
+        )
+        return AdmissionParts(
+            record=record,
+            ledger=CoverageLedger(),
+            indices=reopening.indices,
+            progress=StreamProgress(),
+            window=deliverer.window,
+            backlog=UtteranceBacklog(replies, settings.sessions.backlog_max),
+            acceptances=acceptances,
+            replies=replies,
+            submission=submission,
+            filler=filler,
+            requests=requests,
+        )
+
+    def _input(
+        self,
+        admission: Admission,
+        languages: LanguageChanges,
+        notifier: ClientNotifier,
+        end_turn: Callable[[str], None],
+    ) -> SpeechInput:
+        cuts, profile = self.settings.segmentation, languages.profile
+        detector = None
+        if profile.audio.name == "pcm16":
+            detector = detector_for(cuts.voice_detector, profile.audio.sample_rate)
+        uses = SpeechDependencies(
+            admission=admission,
+            segmenter=Segmenter(rules_for(cuts, profile), profile.audio, detector),
+            languages=languages,
+            notifier=notifier,
+            clock=self.clock,
+            metrics=self.metrics,
+            lifecycle=self.lifecycle,
+            retry=self.retry,
+            end_turn=end_turn,
+        )
+        return SpeechInput(uses, cuts.max_bytes)

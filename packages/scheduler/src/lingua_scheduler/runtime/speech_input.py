@@ -1,0 +1,306 @@
+"""The audio of one session: chunks in, utterances cut, silence accounted for.
+
+Called from the frame callback: nothing here waits. Cuts go to `admission.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lingua_scheduler.runtime.session_state import SessionState
+from lingua_scheduler.runtime.utterance import CutSpan, PendingUtterance, TurnPart
+from lingua_scheduler.session.segmenter import NEVER_BYTES, SequenceGap, UtteranceCut
+from lingua_wire.errors import InvalidMessage
+from lingua_wire.to_client import AudioAck, Gap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lingua_scheduler.clock import Clock
+    from lingua_scheduler.metrics import LiveMetrics
+    from lingua_scheduler.runtime.admission import Admission
+    from lingua_scheduler.runtime.client_notifier import ClientNotifier
+    from lingua_scheduler.runtime.language_changes import LanguageChanges
+    from lingua_scheduler.runtime.lifecycle import Lifecycle
+    from lingua_scheduler.session.segmenter import Event, Segmenter
+    from lingua_scheduler.state.retry import StoreRetry
+
+FINALIZED_AS = {"manual": "send", "timeout": "timeout", "session_close": "close"}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SpeechDependencies:
+    """What the input of a session works with."""
+
+    admission: Admission
+    segmenter: Segmenter
+    languages: LanguageChanges
+    notifier: ClientNotifier
+    clock: Clock
+    metrics: LiveMetrics
+    lifecycle: Lifecycle
+    retry: StoreRetry
+    # How a turn without a closing part is ended.
+    end_turn: Callable[[str], None]
+
+
+class SpeechInput:
+    """The stream of one session, until it is cut."""
+
+    def __init__(self, uses: SpeechDependencies, opaque_bytes_max: int) -> None:
+        self._uses = uses
+        self._record = uses.admission.parts.record
+        self._segmenter = uses.segmenter
+        self._backlog = uses.admission.parts.backlog
+        self._clock = uses.clock
+        self._is_pcm16 = uses.languages.profile.audio.name == "pcm16"
+        # Opaque audio cannot be sliced: a chunk of it is an utterance at most.
+        self._chunk_bytes_max = NEVER_BYTES if self._is_pcm16 else opaque_bytes_max
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = 0.0
+        self._turn_ids: dict[int, str] = {}
+        self._sliced_turn = -1
+        # Silence in the stream: under former owners, and here as far as it is in the ledger.
+        self._silent_before_ms = 0
+        self._silent_noted_ms = 0
+
+    def restore(self, next_seq: int | None, audio_ms: int, silent_ms: int) -> None:
+        """Go on with this chunk, at this place in the audio."""
+        self._segmenter.restore(next_seq, audio_ms)
+        self._silent_before_ms = silent_ms
+
+    @property
+    def position(self) -> tuple[int | None, int]:
+        """Return the next chunk that is expected and where in the audio it begins."""
+        newest = self._segmenter.newest_seq
+        return None if newest is None else newest + 1, self._segmenter.admitted_ms
+
+    @property
+    def newest_seq(self) -> int:
+        """Return the last chunk that was received, -1 if there is none."""
+        newest = self._segmenter.newest_seq
+        return -1 if newest is None else newest
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether no utterance is being spoken."""
+        return self._segmenter.is_idle
+
+    # Audio
+
+    def audio(
+        self, data: bytes, *, seq: int | None, is_final: bool, client_ts_ms: int | None = None
+    ) -> None:
+        """Receive one chunk of speech."""
+        uses = self._uses
+        if (self._is_pcm16 and len(data) % 2) or len(data) > self._chunk_bytes_max:
+            raise self._unusable(len(data))
+        if self._record.state is SessionState.MOVING:
+            return  # its number is not used either: it must not be acknowledged as silence
+        if seq is not None and not self._in_sequence(seq):
+            return
+        if uses.languages.by_chunk:
+            uses.languages.reach(seq, is_idle=self._segmenter.is_idle)
+        uses.metrics.speech.audio_chunks_total.inc()
+        uses.metrics.speech.audio_bytes_total.inc(len(data))
+        if uses.lifecycle.is_draining:
+            self._refuse(data, "shutdown")
+            return
+        if self._backlog.is_paused and data and not uses.admission.has_room():
+            self._refuse(data, "backpressure")
+            data = b""
+        segmenter, now = self._segmenter, self._clock.now_ms()
+        events = segmenter.chunk(
+            data, is_final=is_final, now_ms=now, client_ts_ms=client_ts_ms, seq=seq
+        )
+        if events:
+            self._handle(events, now)
+        elif is_final and segmenter.is_idle:
+            uses.metrics.speech.empty_finalize_total.inc()
+        due = segmenter.deadline_ms
+        if due is not None and (self._timer is None or due < self._timer_at_ms):
+            self._arm(due, now)
+
+    def _unusable(self, size: int) -> InvalidMessage:
+        """Return what is wrong with a chunk of so many bytes."""
+        if size > self._chunk_bytes_max:
+            return InvalidMessage(
+                f"a chunk of opus cannot be sliced: {size} bytes, "
+                f"the most of an utterance are {self._chunk_bytes_max}"
+            )
+        return InvalidMessage("a chunk of pcm16 has two bytes per sample, got an odd number")
+
+    def _in_sequence(self, seq: int) -> bool:
+        found = self._segmenter.admit_seq(seq)
+        if found == "ok":
+            return True
+        if isinstance(found, SequenceGap):
+            at = self._segmenter.admitted_ms
+            self._uses.notifier.addition(
+                Gap(
+                    start_ms=at,
+                    end_ms=at,
+                    reason="lost_chunks",
+                    first_seq=found.missing_from,
+                    last_seq=found.missing_to,
+                )
+            )
+            return True
+        return False
+
+    def _refuse(self, data: bytes, reason: str) -> None:
+        uses, at = self._uses, self._segmenter.admitted_ms
+        length = int(uses.languages.profile.audio.duration_ms(len(data)))
+        uses.notifier.addition(Gap(start_ms=at, end_ms=at + length, reason=reason))
+        if uses.retry.is_store_available:
+            uses.admission.parts.replies.busy()
+        else:
+            uses.notifier.store_lost()
+
+    def acknowledge(self) -> None:
+        """Acknowledge chunks that were silence: utterances are acknowledged on acceptance."""
+        admission = self._uses.admission
+        if admission.is_owed or not self._record.is_resumable:
+            return
+        if self._uses.lifecycle.is_draining:
+            return  # audio is not accepted now: the client sends it again on another instance
+        seq, acceptances = self._segmenter.settled_seq, admission.parts.acceptances
+        if seq is not None and seq > acceptances.acknowledged_seq:
+            acceptances.acknowledge(seq)
+            at_ms = self._segmenter.settled_ms
+            ack = AudioAck(session_id=self._record.id, seq=seq, audio_ms=at_ms)
+            self._uses.notifier.addition(ack)
+
+    # Cuts
+
+    def playback(self, *, starts: bool) -> None:
+        """Note that the client plays a translation, or has played it."""
+        now = self._clock.now_ms()
+        if starts:
+            self._handle(self._segmenter.tts_started(now), now)
+        else:
+            self._handle(self._segmenter.tts_ended(now), now)
+            self.rearm()
+
+    def cut_here(self) -> None:
+        """End the utterance here: what follows may have another audience."""
+        now = self._clock.now_ms()
+        self._handle(self._segmenter.flush(now), now)
+        self.rearm()
+
+    def end(self) -> None:
+        """Make an utterance of what is buffered: no more audio comes."""
+        now = self._clock.now_ms()
+        self._handle(self._segmenter.flush(now), now)
+        self.stop()
+        self._note_silence()
+
+    def stop(self) -> None:
+        """Cut nothing more by time."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def rearm(self) -> None:
+        """Set the timer to when the segmenter may cut by time."""
+        due = self._segmenter.deadline_ms
+        if due is not None and (self._timer is None or due < self._timer_at_ms):
+            self._arm(due, self._clock.now_ms())
+
+    def _arm(self, due_ms: float, now_ms: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_ms = due_ms
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(0.0, due_ms - now_ms) / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._clock.now_ms()
+        self._handle(self._segmenter.tick(now), now)
+        self.rearm()
+
+    def _handle(self, events: Iterable[Event], now_ms: float) -> None:
+        languages = self._uses.languages
+        for event in events:
+            if isinstance(event, UtteranceCut):
+                self._admit(event, now_ms)
+                if event.closes_turn:
+                    languages.utterance_ended()
+            else:
+                turn = self._turn_ids.pop(event.turn, "")
+                if turn and not self._uses.admission.close_turn(turn):
+                    self._uses.end_turn(turn)
+                languages.utterance_ended()
+
+    def _admit(self, cut: UtteranceCut, now_ms: float) -> None:
+        uses = self._uses
+        uses.metrics.speech.web_task_finalized_total.labels(
+            reason=FINALIZED_AS.get(cut.trigger, cut.trigger)
+        ).inc()
+        self._note_silence()
+        if cut.is_slice:
+            self._sliced_turn = cut.turn
+        utterance = PendingUtterance(
+            index=uses.admission.parts.indices.take(),
+            audio=cut.audio,
+            profile=uses.languages.profile,
+            trace_id=self._record.trace_id,
+            trigger=cut.trigger,
+            speech_end_ms=cut.speech_end_at_ms,
+            cut_ms=now_ms,
+            span=span_of(cut),
+            part=TurnPart(self._turn_of(cut), cut.turn == self._sliced_turn, cut.is_slice),
+        )
+        uses.admission.admit(utterance)
+
+    def _turn_of(self, cut: UtteranceCut) -> str:
+        turn = self._turn_ids.get(cut.turn)
+        if turn is None:
+            turn = self._turn_ids[cut.turn] = turn_id(self._record.id, self._record.fence, cut.turn)
+        if cut.closes_turn:
+            del self._turn_ids[cut.turn]
+        return turn
+
+    async def until_addressed(self) -> None:
+        """Wait until the audience of everything that was cut is known."""
+        await self._uses.admission.until_addressed()
+
+    async def until_taken(self) -> None:
+        """Wait until the store has answered for everything that was cut."""
+        await self._uses.admission.parts.acceptances.until_taken()
+
+    # Silence
+
+    def _note_silence(self) -> None:
+        silent_ms = int(self._segmenter.silent_ms) - self._silent_noted_ms
+        if silent_ms > 0:
+            self.was_silent(silent_ms)
+
+    def was_silent(self, duration_ms: int) -> None:
+        """Account for a part of the stream that became no utterance."""
+        self._silent_noted_ms += duration_ms
+        self._uses.admission.parts.ledger.silent(duration_ms)
+
+    @property
+    def silence_ms(self) -> int:
+        """Return how much of the stream became no utterance, as the ledger has it."""
+        return self._silent_before_ms + self._silent_noted_ms
+
+
+def span_of(cut: UtteranceCut) -> CutSpan:
+    """Return where in the stream a cut lies."""
+    return CutSpan(
+        start_ms=cut.start_ms,
+        end_ms=cut.end_ms,
+        first_seq=cut.first_seq,
+        last_seq=cut.last_seq,
+        first_client_ts_ms=cut.first_client_ts_ms,
+    )
+
+
+def turn_id(session: str, fence: int, turn: int) -> str:
+    """Return the name of a turn: no two owners of a session use the same."""
+    return f"{session}-t{fence}.{turn}"

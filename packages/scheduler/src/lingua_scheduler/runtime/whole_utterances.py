@@ -1,0 +1,129 @@
+"""Whole utterances: messages that carry all their audio, with an index and perhaps a name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lingua_scheduler.runtime.utterance import CutSpan, NamedRequest, PendingUtterance, TurnPart
+from lingua_scheduler.state.records import JobSpec
+from lingua_wire.codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lingua_scheduler.jobs.profile import Profile
+    from lingua_scheduler.metrics import Counter
+    from lingua_scheduler.runtime.admission import Admission
+    from lingua_scheduler.runtime.lifecycle import Lifecycle
+    from lingua_scheduler.runtime.requests import WholeRequest
+    from lingua_scheduler.session.rate import TokenBucket
+    from lingua_scheduler.state.retry import StoreRetry
+    from lingua_wire.from_client import Utterance
+
+
+class WholeUtterances:
+    """Receives the whole utterances of one session."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        *,
+        profile: Callable[[], Profile],
+        bucket: TokenBucket,
+        lifecycle: Lifecycle,
+        retry: StoreRetry,
+        finalized: Counter,
+    ) -> None:
+        self._admission = admission
+        self._profile = profile
+        self._clock = admission.clock
+        self._lifecycle = lifecycle
+        self._retry = retry
+        self._finalized = finalized
+        # How many utterances a second are accepted.
+        self._bucket = bucket
+
+    def receive(self, message: Utterance) -> None:
+        """Accept one whole utterance, or refuse it."""
+        parts = self._admission.parts
+        if self._lifecycle.is_draining:
+            parts.replies.draining(message)
+            return
+        if not self._bucket.take(self._clock.now_ms()):
+            problem = "too many utterances per second"
+            parts.replies.refuse(ErrorCode.RATE_LIMITED, problem, message)
+            return
+        profile = self._profile().for_utterance(message)
+        profile.audio.check_utterance(len(message.audio))
+        if not self._admission.has_room():
+            self._refuse_full(message)
+            return
+        parts.requests.take(message, profile)
+
+    def _refuse_full(self, message: Utterance) -> None:
+        """Refuse because too many utterances wait: for earlier ones, or for the store."""
+        code, problem = ErrorCode.BUSY, "too many utterances wait"
+        if not self._retry.is_store_available:
+            code = ErrorCode.SCHEDULER_DEPENDENCY_DOWN
+            problem = code.hint
+        self._admission.parts.replies.refuse(code, problem, message)
+
+    # What `Requests` needs
+
+    def admit(self, request: WholeRequest) -> int:
+        """Admit a whole utterance that is new; returns the index it gets."""
+        message, profile, parts = request.message, request.profile, self._admission.parts
+        record = parts.record
+        index = parts.indices.take_requested(message.utterance_index)
+        now = self._clock.now_ms()
+        self._finalized.inc()
+        length_ms = int(profile.audio.duration_ms(len(message.audio)))
+        is_named = message.request_id is not None
+        is_other = index != message.utterance_index
+        utterance = PendingUtterance(
+            index=index,
+            audio=message.audio,
+            profile=profile,
+            trace_id=message.trace_id or record.trace_id,
+            trigger="manual" if message.manual_cut else "whole",
+            speech_end_ms=now,
+            cut_ms=now,
+            span=CutSpan(0, length_ms),
+            part=TurnPart(f"{record.id}-u{index}"),
+            request=NamedRequest(
+                message.request_id,
+                str(request.sound) if is_named else "",
+                message.utterance_index if is_other else None,
+            ),
+        )
+        self._admission.admit(utterance)
+        return index
+
+    def place(self, request: WholeRequest, lanes: tuple[str, ...]) -> list[JobSpec]:
+        """Give a whole utterance whose answer exists its place in the order, without a job."""
+        message, parts = request.message, self._admission.parts
+        index = parts.indices.take_requested(message.utterance_index)
+        length_ms = int(request.profile.audio.duration_ms(len(message.audio)))
+        parts.ledger.admit(index, length_ms, lanes=len(lanes))
+        self._admission.expect(index, len(lanes))
+        return [
+            parts.indices.in_lane(
+                JobSpec(
+                    session=parts.record.id,
+                    index=index,
+                    lane=lane,
+                    demand="",
+                    ms=length_ms,
+                    lanes=len(lanes),
+                )
+            )
+            for lane in lanes
+        ]
+
+    def waiting(self) -> None:
+        """Note that a request waits to be looked up."""
+        self._admission.idle.clear()
+
+    def done(self) -> None:
+        """Note that no request waits any more."""
+        self._admission.pump()

@@ -1,0 +1,472 @@
+"""Cuts the chunks of a speaking session into utterances. Pure: the caller provides the clock.
+
+Every admitted byte leaves exactly once, in order: in a cut, or counted as silence that the voice
+detector passed over. Each input first acts on what was due before it, so a late timer changes
+nothing. The caller numbers utterances, creates jobs, informs the client and calls `tick` at
+`deadline_ms`.
+
+    chunk ──► buffer ──► manual, after a hangover ─────────► cut, closes the turn
+                    ├──► pause, silence (short: held) ─────► cut, closes the turn
+                    ├──► max_duration, after a hangover ───► slice, the turn continues
+                    └──► max_bytes ────────────────────────► slice, the turn continues
+
+A slice ends at the quietest point within `slice_search_ms` before its end; the rest begins the
+next one. A long chunk of pcm16 that would exceed the limits is processed in parts, as if the parts
+had arrived one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from lingua_scheduler.session.audio import PCM16
+from lingua_scheduler.session.audio_account import AudioAccount
+from lingua_scheduler.session.cut_timer import CutTimer
+from lingua_scheduler.session.slice_point import quietest_end
+from lingua_scheduler.session.speech_buffer import SpeechBuffer, Stamp
+from lingua_scheduler.session.speech_turn import SpeechTurn
+from lingua_scheduler.session.voice import ChunkPart, Preroll
+
+if TYPE_CHECKING:
+    from lingua_scheduler.session.audio import AudioFormat
+    from lingua_scheduler.session.voice import VoiceDetector
+
+Trigger = Literal["manual", "timeout", "max_duration", "max_bytes", "session_close"]
+
+NEVER_BYTES = 1 << 62
+# The loudness of this much audio around a boundary is compared in the search for a quiet point.
+QUIET_WINDOW_MS = 200
+# At most one part in this many of a slice may be left for the next.
+SEARCHED_PART = 3
+# Chunks longer than this are processed in parts if they would exceed the limits.
+LONG_MS = 1000
+PART_MS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRules:
+    """When speech is cut; 0 switches off `pause_ms`, `max_duration_ms` or `silence_ms`."""
+
+    pause_ms: int = 3000
+    max_duration_ms: int = 10_000
+    max_bytes: int = 512_000
+    hangover_auto_ms: int = 150
+    hangover_manual_ms: int = 200
+    short_merge_ms: int = 400
+    # Only with a detector: the unvoiced audio that ends an utterance, and that is kept before one.
+    silence_ms: int = 400
+    preroll_ms: int = 300
+    # How far back from its end a slice of pcm16 is searched for a quiet point.
+    slice_search_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UtteranceCut:
+    """One utterance, never empty; positions count the session's admitted audio."""
+
+    audio: bytes
+    trigger: Trigger
+    # Turns of a session count from 0.
+    turn: int
+    first_seq: int | None
+    last_seq: int | None
+    start_ms: int
+    end_ms: int
+    # Server clock of the last chunk in it.
+    speech_end_at_ms: float
+    # The client's clock at the first chunk of this utterance.
+    first_client_ts_ms: int | None
+
+    @property
+    def is_slice(self) -> bool:
+        """Tell whether it was cut by length, so that the turn continues."""
+        return self.trigger in {"max_duration", "max_bytes"}
+
+    @property
+    def closes_turn(self) -> bool:
+        """Tell whether it is the last piece of its turn."""
+        return not self.is_slice
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """A turn of slices ended without any audio that could close it."""
+
+    turn: int
+
+
+Event = UtteranceCut | TurnEnd
+NOTHING: tuple[Event, ...] = ()
+
+
+class CutLimits(NamedTuple):
+    """The rules in bytes, so that a chunk costs no conversion."""
+
+    max_duration_bytes: int
+    # The longest slice: with a hangover in the time of the audio.
+    overdue_bytes: int
+    # A cut must be considered from here on.
+    limit_bytes: int
+    long_bytes: int
+    part_bytes: int
+    short_bytes: int
+    silence_bytes: int
+
+    @classmethod
+    def of(cls, rules: SegmentRules, audio_format: AudioFormat) -> CutLimits:
+        """Convert the rules for one audio format."""
+        size = audio_format.bytes_lasting
+        max_duration_bytes = size(rules.max_duration_ms) if rules.max_duration_ms else NEVER_BYTES
+        limit_bytes = min(max_duration_bytes, rules.max_bytes)
+        # Only pcm16 can be divided; other formats are opaque.
+        is_pcm16 = audio_format.name == PCM16
+        return cls(
+            max_duration_bytes=max_duration_bytes,
+            overdue_bytes=max_duration_bytes + size(rules.hangover_auto_ms),
+            limit_bytes=limit_bytes,
+            long_bytes=min(size(LONG_MS), limit_bytes) if is_pcm16 else NEVER_BYTES,
+            part_bytes=size(PART_MS),
+            short_bytes=size(rules.short_merge_ms),
+            silence_bytes=size(rules.silence_ms) if rules.silence_ms else NEVER_BYTES,
+        )
+
+
+class SequenceGap(NamedTuple):
+    """Chunks that never arrived, from the first to the last of them."""
+
+    missing_from: int
+    missing_to: int
+
+
+class Segmenter:
+    """Cuts one session's chunks; every input carries a server clock that never goes back.
+
+    `silent_ms` and `silent_bytes` count the silence that was passed over: at any time they, the
+    cuts and the audio that `flush` would still return make up the admitted audio. A detector is
+    used for pcm16 only.
+    """
+
+    __slots__ = (
+        "_account",
+        "_buffer",
+        "_detector",
+        "_format",
+        "_heard_at_ms",
+        "_is_held",
+        "_lead",
+        "_limits",
+        "_now_ms",
+        "_rules",
+        "_timer",
+        "_turn",
+        "newest_seq",
+    )
+
+    def __init__(
+        self, rules: SegmentRules, audio_format: AudioFormat, detector: VoiceDetector | None = None
+    ) -> None:
+        self._rules = rules
+        self._limits = CutLimits.of(rules, audio_format)
+        self._format = audio_format
+        self._detector = detector if audio_format.name == PCM16 else None
+        # The clock of the latest input, and of the latest chunk.
+        self._now_ms = -inf
+        self._heard_at_ms = -inf
+        self._buffer = SpeechBuffer()
+        self._timer = CutTimer(rules.pause_ms or inf)
+        # The buffer was too short to cut at the end of the pause: it waits one more pause.
+        self._is_held = False
+        self._turn = SpeechTurn()
+        # Only with a detector: the latest unvoiced chunks before the turn's voice.
+        self._lead = Preroll(audio_format.bytes_lasting(rules.preroll_ms))
+        self._account = AudioAccount(audio_format)
+        # The newest chunk's number, if chunks have numbers.
+        self.newest_seq: int | None = None
+
+    @property
+    def deadline_ms(self) -> float | None:
+        """Return when `tick` must be called next, or None."""
+        return None if self._timer.due_ms == inf else self._timer.due_ms
+
+    @property
+    def admitted_ms(self) -> int:
+        """Return the length of all audio that arrived: where the next chunk starts."""
+        return self._format.duration_ms(self._account.settled_bytes + self.buffered_bytes)
+
+    @property
+    def silent_ms(self) -> int:
+        """Return how much audio was passed over as silence."""
+        return self._account.silent_ms
+
+    @property
+    def silent_bytes(self) -> int:
+        """Return how much audio was passed over as silence, in bytes."""
+        return self._account.silent_bytes
+
+    @property
+    def settled_seq(self) -> int | None:
+        """Return the newest chunk up to which nothing is kept here; None during an utterance."""
+        if self._buffer.size or self.newest_seq is None:
+            return None
+        waiting = self._lead.first_seq
+        return self.newest_seq if waiting is None else waiting - 1
+
+    @property
+    def settled_ms(self) -> int:
+        """Return where the chunk after `settled_seq` begins."""
+        return self._format.duration_ms(self._account.settled_bytes - self._lead.dropped_bytes)
+
+    def restore(self, next_seq: int | None, at_ms: int) -> None:
+        """Begin in the middle of a session: at this chunk and this position in its audio."""
+        self.newest_seq = None if next_seq is None else next_seq - 1
+        self._account.start_at(at_ms)
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether no audio is kept and no turn continues."""
+        return not self._buffer.size and not self._turn.is_sliced
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Return how much admitted audio was neither cut nor passed over."""
+        return self._buffer.size + self._lead.size
+
+    def admit_seq(self, seq: int) -> Literal["ok", "duplicate"] | SequenceGap:
+        """Compare a chunk's number with the newest; only a duplicate must not be admitted.
+
+        The first number may be any. A number below the newest is a duplicate too, even if it was
+        reported as missing: its position in the audio has passed.
+        """
+        newest = self.newest_seq
+        if newest is not None and seq <= newest:
+            return "duplicate"
+        self.newest_seq = seq
+        if newest is None or seq == newest + 1:
+            return "ok"
+        return SequenceGap(newest + 1, seq - 1)
+
+    def chunk(
+        self,
+        data: bytes,
+        *,
+        is_final: bool,
+        now_ms: float,
+        client_ts_ms: int | None = None,
+        seq: int | None = None,
+    ) -> tuple[Event, ...]:
+        """Admit audio; an empty final chunk only reports that the speech is complete."""
+        events = self._advance(now_ms)
+        buffer, limits = self._buffer, self._limits
+        if data:
+            if is_final and self._timer.hangover == "manual":
+                events += self._cut("manual")
+            size = len(data)
+            if size > limits.long_bytes and buffer.size + size > limits.limit_bytes:
+                events += self._add_in_parts(data, client_ts_ms, seq)
+            else:
+                self._add(ChunkPart(data, client_ts_ms, seq))
+        elif buffer.size and seq is not None:
+            buffer.complete_at(seq)
+        if is_final:
+            return events + self._finalize()
+        if self._is_at_limit():
+            return events + self._cut_at_limit()
+        return events
+
+    def tick(self, now_ms: float) -> tuple[Event, ...]:
+        """Do what is due; afterwards the deadline is in the future."""
+        events = self._advance(now_ms)
+        while self._timer.due_ms <= now_ms:
+            events += self._on_due()
+        return events
+
+    def tts_started(self, now_ms: float) -> tuple[Event, ...]:
+        """Suspend the pause and the count of silence: the client plays and does not listen."""
+        events = self._advance(now_ms)
+        self._timer.start_playback(now_ms)
+        self._rearm()
+        return events
+
+    def tts_ended(self, now_ms: float) -> tuple[Event, ...]:
+        """Count the pause and the silence from now."""
+        events = self._advance(now_ms)
+        self._timer.end_playback(now_ms)
+        self._turn.forget_silence()
+        self._rearm()
+        return events
+
+    def flush(self, now_ms: float) -> tuple[Event, ...]:
+        """Return all remaining audio: the session closes or lost its socket."""
+        events = self._advance(now_ms)
+        if self._buffer.size:
+            is_manual = self._timer.hangover == "manual"
+            return events + self._cut("manual" if is_manual else "session_close")
+        self._account.pass_over(self._lead.clear())
+        return events + self._end_turn()
+
+    # Time.
+
+    def _advance(self, now_ms: float) -> tuple[Event, ...]:
+        """Move the clock and do what was due before."""
+        assert now_ms >= self._now_ms, "the clock went back"
+        self._now_ms = now_ms
+        events = NOTHING
+        # An input exactly at a deadline is still in time.
+        while self._timer.due_ms < now_ms:
+            events += self._on_due()
+        return events
+
+    def _on_due(self) -> tuple[Event, ...]:
+        if self._timer.hangover is not None:
+            return self._cut(self._timer.hangover)
+        size, is_sliced = self._buffer.size, self._turn.is_sliced
+        if not size:
+            return self._end_turn()
+        # The piece that closes a sliced turn is not a short utterance of its own.
+        if size < self._limits.short_bytes and not self._is_held and not is_sliced:
+            # Counted from the deadline, not from now: a late timer must change nothing.
+            self._is_held = True
+            self._timer.count_from(self._timer.due_ms)
+            self._rearm()
+            return NOTHING
+        return self._cut("timeout")
+
+    def _rearm(self) -> None:
+        """Set the deadline of the pause, unless a hangover runs."""
+        self._timer.arm(is_needed=self._buffer.size > 0 or self._turn.is_sliced)
+
+    # Collecting.
+
+    def _add(self, part: ChunkPart) -> None:
+        if self._detector is None or self._is_speech(self._detector, part):
+            self._join(part)
+
+    def _add_in_parts(
+        self, data: bytes, client_ts_ms: int | None, seq: int | None
+    ) -> tuple[Event, ...]:
+        """Add a long chunk, with cuts at the limits inside of it but not at its end."""
+        events, step = NOTHING, self._limits.part_bytes
+        for at in range(0, len(data), step):
+            if self._is_at_limit():
+                events += self._cut_at_limit()
+            is_end = at + step >= len(data)
+            self._add(ChunkPart(data[at : at + step], client_ts_ms, seq, at, is_end))
+        return events
+
+    def _join(self, part: ChunkPart) -> None:
+        now_ms, whole_seq = self._now_ms, part.seq
+        if not part.is_end:
+            # The client must keep a chunk that is not complete yet.
+            whole_seq = part.seq - 1 if part.seq else None
+        self._buffer.add(part.data, Stamp(now_ms, part.seq, part.client_ts_ms, whole_seq))
+        self._heard_at_ms = now_ms
+        self._is_held = False
+        self._timer.restart(now_ms)
+
+    # Cutting.
+
+    def _finalize(self) -> tuple[Event, ...]:
+        """Begin the hangover of a manual cut; without audio only the turn ends."""
+        size, rules = self._buffer.size, self._rules
+        if not size:
+            self._account.pass_over(self._lead.clear())
+            return self._end_turn()
+        if self._timer.hangover == "manual":
+            return NOTHING
+        if not rules.hangover_manual_ms or size >= rules.max_bytes:
+            return self._cut("manual")
+        self._timer.start_hangover("manual", self._now_ms + rules.hangover_manual_ms)
+        return NOTHING
+
+    def _is_at_limit(self) -> bool:
+        limits = self._limits
+        is_full = self._buffer.size >= limits.limit_bytes
+        return is_full or self._turn.unvoiced_bytes >= limits.silence_bytes
+
+    def _cut_at_limit(self) -> tuple[Event, ...]:
+        size, rules, limits = self._buffer.size, self._rules, self._limits
+        hangover = self._timer.hangover
+        is_silent = self._turn.unvoiced_bytes >= limits.silence_bytes
+        if is_silent and size >= max(limits.short_bytes, 1) and hangover != "manual":
+            return self._cut("timeout")
+        if size >= rules.max_bytes:
+            return self._cut("manual" if hangover == "manual" else "max_bytes")
+        if hangover == "max_duration" and size >= limits.overdue_bytes:
+            # The audio arrived faster than it was spoken: in its own time the hangover has ended.
+            return self._cut("max_duration")
+        if hangover is not None or size < limits.max_duration_bytes:
+            return NOTHING
+        if not rules.hangover_auto_ms:
+            return self._cut("max_duration")
+        self._timer.start_hangover("max_duration", self._now_ms + rules.hangover_auto_ms)
+        return NOTHING
+
+    def _cut(self, trigger: Trigger) -> tuple[Event, ...]:
+        """Return the buffer, or for a slice the part before a quiet point.
+
+        The rest after a slice is the beginning of the turn's next utterance.
+        """
+        taken = self._buffer.take(self._chunks_for(trigger))
+        start_ms, end_ms = self._account.settle(len(taken.audio))
+        cut = UtteranceCut(
+            audio=taken.audio,
+            trigger=trigger,
+            turn=self._turn.number,
+            first_seq=taken.first.seq,
+            last_seq=taken.last_seq,
+            start_ms=start_ms,
+            end_ms=end_ms,
+            speech_end_at_ms=taken.last.at_ms,
+            first_client_ts_ms=taken.first.client_ts_ms,
+        )
+        self._timer.end_hangover()
+        self._is_held = False
+        if cut.closes_turn:
+            self._turn.start_next()
+        else:
+            self._turn.add_slice()
+        self._rearm()
+        return (cut,)
+
+    def _chunks_for(self, trigger: Trigger) -> int:
+        """Return how many chunks a cut takes: all of them, unless a slice may end earlier."""
+        rules, chunks = self._rules, self._buffer.chunks
+        is_slice = trigger in {"max_duration", "max_bytes"}
+        if not is_slice or not rules.slice_search_ms or self._format.name != PCM16:
+            return len(chunks)
+        search_bytes = self._format.bytes_lasting(rules.slice_search_ms)
+        window_bytes = self._format.bytes_lasting(QUIET_WINDOW_MS)
+        searched = min(search_bytes, self._buffer.size // SEARCHED_PART)
+        return quietest_end(chunks, searched, window_bytes)
+
+    def _end_turn(self) -> tuple[Event, ...]:
+        """End a turn of slices that has no audio left; otherwise there is no turn to end."""
+        if not self._turn.is_sliced:
+            return NOTHING
+        ended = TurnEnd(self._turn.number)
+        self._turn.start_next()
+        self._rearm()
+        return (ended,)
+
+    # Voice (only with a detector).
+
+    def _is_speech(self, detector: VoiceDetector, part: ChunkPart) -> bool:
+        """Tell whether a chunk belongs to speech; else it is kept as its possible beginning."""
+        account, lead, turn = self._account, self._lead, self._turn
+        if lead.size and self._now_ms - self._heard_at_ms > (self._rules.pause_ms or inf):
+            # Silence from before a pause is not the beginning of the speech after it.
+            account.pass_over(lead.clear())
+        if detector.is_voice(part.data):
+            turn.hear_voice()
+            if lead.size:
+                for waiting in lead.take():
+                    self._join(waiting)
+            return True
+        if not turn.is_speaking:
+            self._heard_at_ms = self._now_ms
+            account.pass_over(lead.add(part))
+        elif not self._timer.is_playing(self._now_ms):
+            turn.hear_silence(len(part.data))
+        return turn.is_speaking

@@ -1,0 +1,142 @@
+"""The parts of an utterance's time, computed from marks of one clock; they sum to the total. Pure.
+
+Each boundary is rounded to a whole millisecond and each part is the difference of two, so rounding
+neither loses nor duplicates time. A missing mark gives a part of length 0 and its time belongs to
+the next part; a mark out of order is moved between its neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lingua_wire.shared import Timeline
+
+if TYPE_CHECKING:
+    from lingua_wire.shared import ServiceTimings
+
+# Numbers of a node are not trusted: infinities would make the arithmetic fail.
+STAGE_MS_MAX = 86_400_000.0
+
+
+@dataclass(slots=True)
+class Marks:
+    """The events of one utterance, in milliseconds of one monotonic clock; 0: not yet."""
+
+    speech_end: float = 0.0
+    cut: float = 0.0
+    # The store was called; if a node was free, `placed` may be the same time.
+    submit: float = 0.0
+    # The store answered that the job was queued.
+    queued: float = 0.0
+    # A node was found, for the first time.
+    placed: float = 0.0
+    # The push to a node's socket: of the first attempt, and of the last one.
+    first_push: float = 0.0
+    push: float = 0.0
+    # The node of the last attempt acknowledged the job.
+    accepted: float = 0.0
+    result: float = 0.0
+    # The outcome is in the store.
+    settled: float = 0.0
+    # All predecessors were released; ends the timeline if `delivered` is not known.
+    released: float = 0.0
+    # The outcome was written to the listener's socket.
+    delivered: float = 0.0
+    # The durations of the stages as reported by the node.
+    asr_ms: float = 0.0
+    nmt_ms: float = 0.0
+    tts_ms: float = 0.0
+
+    def since_push(self, mark: float) -> int:
+        """Return the time from the push to a mark, in whole milliseconds."""
+        return max(0, round(mark - self.push)) if mark else 0
+
+    def set_span(self, accepted_ms: int, result_ms: int, now_ms: float) -> None:
+        """Set the marks of the last attempt from the measurements of another instance."""
+        self.result = self.settled = now_ms
+        started = max(self.push, now_ms - result_ms)
+        self.accepted = min(now_ms, started + accepted_ms) if accepted_ms else 0.0
+
+    def set_stages(self, timings: ServiceTimings | None) -> None:
+        """Set the durations of the stages as reported for the last attempt."""
+        if timings is None:
+            self.asr_ms = self.nmt_ms = self.tts_ms = 0.0
+            return
+        self.asr_ms = timings.asr_ms or 0.0
+        self.nmt_ms = timings.nmt_ms or 0.0
+        self.tts_ms = timings.tts_ms or 0.0
+
+
+def timeline(marks: Marks) -> Timeline:
+    """Return the parts of an utterance's time; they are never negative and sum to the total."""
+    cut, asked, placed, first_push, push, accepted, result, settled, end = _boundaries(marks)
+    asr, nmt, tts = _stages(marks, result - accepted)
+    return Timeline(
+        endpointing_ms=cut,
+        place_ms=asked - cut,
+        queue_ms=placed - asked,
+        push_ms=first_push - placed,
+        retry_ms=push - first_push,
+        accept_ms=accepted - push,
+        asr_ms=asr,
+        nmt_ms=nmt,
+        tts_ms=tts,
+        node_other_ms=result - accepted - asr - nmt - tts,
+        settle_ms=settled - result,
+        order_wait_ms=end - settled,
+        total_ms=end,
+    )
+
+
+def _boundaries(marks: Marks) -> list[int]:
+    """Return the end of each part since the end of speech, in whole ms and in order."""
+    start = marks.speech_end
+    asked, placed = _asking(marks)
+    known = (
+        marks.cut,
+        asked,
+        placed,
+        marks.first_push or marks.push,
+        marks.push,
+        marks.accepted,
+        marks.result,
+        marks.settled,
+    )
+    end = marks.delivered or marks.released or max(known)
+    half_before = start - 0.5
+    last = max(int(end - half_before), 0)
+    reached = 0
+    boundaries = []
+    for mark in known:
+        # `int` rounds negative values up to at most 0, and `reached` is never below 0.
+        if mark and (at := int(mark - half_before)) > reached:
+            reached = min(at, last)
+        boundaries.append(reached)
+    boundaries.append(last)
+    return boundaries
+
+
+def _asking(marks: Marks) -> tuple[float, float]:
+    """Return the end of the placement call and the time of placement; equal unless queued."""
+    if marks.queued:
+        return marks.queued, marks.placed
+    at_once = max(marks.submit, marks.placed)
+    return at_once, at_once
+
+
+def _stages(marks: Marks, span_ms: int) -> tuple[int, int, int]:
+    """Split the time at the node by its own numbers, scaled down if they exceed that time."""
+    asr = _stage(marks.asr_ms)
+    asr_nmt = asr + _stage(marks.nmt_ms)
+    stages = asr_nmt + _stage(marks.tts_ms)
+    scale = span_ms / stages if stages > span_ms else 1.0
+    first = round(asr * scale)
+    second = round(asr_nmt * scale)
+    third = round(stages * scale)
+    return first, second - first, third - second
+
+
+def _stage(said_ms: float) -> float:
+    # Written so that NaN becomes 0, too.
+    return min(said_ms, STAGE_MS_MAX) if said_ms > 0 else 0.0

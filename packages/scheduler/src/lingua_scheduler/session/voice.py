@@ -1,0 +1,162 @@
+"""Detects voice in pcm16. Pure; one call per chunk.
+
+A client that sends without a pause needs a detector to end its utterances. `EnergyDetector` is the
+cheap default: loudness compared with a tracked noise floor, without a model of speech. In doubt it
+reports voice: a false positive delays a cut, a false negative would lose words. A better detector
+(an extra) only has to be a `VoiceDetector`.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple, Protocol
+
+from lingua_scheduler.session.audio import SAMPLE_BYTES, pcm16_level
+
+# Below this level no speech can be understood; nodes refuse even twice this level.
+SILENCE_LEVEL = 0.004
+# The factors above the floor at which a voice begins and ends.
+VOICE_ON_FACTOR = 2.0
+VOICE_OFF_FACTOR = 1.6
+# The highest floor: louder sound counts as voice.
+FLOOR_LEVEL_MAX = 0.1
+# Longer chunks are analysed in windows, or a word in a second of silence would be averaged out.
+WINDOW_MS = 100
+# Speech has quiet moments within this time, noise has not: after two such spans without one, the
+# louder level becomes the new floor.
+FLOOR_SPAN_MS = 1500
+
+
+class VoiceDetector(Protocol):
+    """The interface of a detector; one detector gets the chunks of one session, in order."""
+
+    def is_voice(self, pcm: bytes) -> bool:
+        """Tell whether this chunk may contain speech."""
+
+
+class EnergyDetector:
+    """Compares loudness with a noise floor, which falls at once and rises only without dips."""
+
+    __slots__ = (
+        "_bytes_per_ms",
+        "_floor",
+        "_is_voice",
+        "_lowest",
+        "_lowest_before",
+        "_span_left_ms",
+        "_window_bytes",
+    )
+
+    def __init__(self, sample_rate: int) -> None:
+        self._bytes_per_ms = SAMPLE_BYTES * sample_rate / 1000
+        self._window_bytes = SAMPLE_BYTES * (sample_rate * WINDOW_MS // 1000)
+        # The estimated noise level; it starts low, because nothing is known.
+        self._floor = SILENCE_LEVEL / VOICE_ON_FACTOR
+        # The lowest levels of the running and of the last span, from which the floor rises.
+        self._lowest = inf
+        self._lowest_before = 0.0
+        self._span_left_ms: float = FLOOR_SPAN_MS
+        # The result of the last window: a continuing voice may be quieter than a beginning one.
+        self._is_voice = False
+
+    def is_voice(self, pcm: bytes) -> bool:
+        """Tell whether any part of this chunk is louder than silence and than the noise."""
+        if len(pcm) <= self._window_bytes:
+            return self._hear(pcm)
+        chunk = memoryview(pcm)
+        found = False
+        for start in range(0, len(pcm), self._window_bytes):
+            found |= self._hear(chunk[start : start + self._window_bytes])
+        return found
+
+    def _hear(self, window: bytes | memoryview) -> bool:
+        level = pcm16_level(window)
+        duration_ms = len(window) / self._bytes_per_ms
+        self._follow(level, duration_ms)
+        factor = VOICE_OFF_FACTOR if self._is_voice else VOICE_ON_FACTOR
+        self._is_voice = level >= SILENCE_LEVEL and level >= self._floor * factor
+        return self._is_voice
+
+    def _follow(self, level: float, duration_ms: float) -> None:
+        if level < self._floor:
+            # A whole window lowers the floor at once, a shorter one in proportion, because the
+            # level of a few milliseconds is inexact.
+            weight = duration_ms / WINDOW_MS
+            self._floor += (level - self._floor) * min(weight, 1)
+        self._lowest = min(self._lowest, level)
+        self._span_left_ms -= duration_ms
+        if self._span_left_ms <= 0:
+            self._end_span()
+
+    def _end_span(self) -> None:
+        risen = min(self._lowest, self._lowest_before, FLOOR_LEVEL_MAX)
+        self._floor = max(self._floor, risen)
+        self._lowest_before = self._lowest
+        self._lowest = inf
+        self._span_left_ms = FLOOR_SPAN_MS
+
+
+class ChunkPart(NamedTuple):
+    """A chunk, or a part of a long one."""
+
+    data: bytes
+    client_ts_ms: int | None
+    seq: int | None
+    # The bytes of its chunk before it, and whether the chunk ends with it.
+    before_bytes: int = 0
+    is_end: bool = True
+
+
+class Preroll:
+    """The latest unvoiced chunks up to a size, because a word begins before it is loud."""
+
+    __slots__ = ("_chunks", "_keep_bytes", "size")
+
+    def __init__(self, keep_bytes: int) -> None:
+        self._keep_bytes = keep_bytes
+        # Oldest first; the oldest may have lost its beginning.
+        self._chunks: list[ChunkPart] = []
+        # Their bytes.
+        self.size = 0
+
+    def add(self, chunk: ChunkPart) -> int:
+        """Add a chunk and return how many of the oldest bytes were dropped."""
+        self._chunks.append(chunk)
+        self.size += len(chunk.data)
+        # Whole samples only, or the rest would be unreadable.
+        excess = max(self.size - self._keep_bytes, 0) & ~1
+        self.size -= excess
+        self._drop(excess)
+        return excess
+
+    @property
+    def first_seq(self) -> int | None:
+        """Return the number of the oldest chunk, if it has one."""
+        return self._chunks[0].seq if self._chunks else None
+
+    @property
+    def dropped_bytes(self) -> int:
+        """Return how much of the oldest chunk's beginning was dropped."""
+        return self._chunks[0].before_bytes if self._chunks else 0
+
+    def take(self) -> list[ChunkPart]:
+        """Remove and return all chunks."""
+        taken, self._chunks, self.size = self._chunks, [], 0
+        return taken
+
+    def clear(self) -> int:
+        """Forget all chunks and return how many bytes they had."""
+        dropped, self.size = self.size, 0
+        self._chunks.clear()
+        return dropped
+
+    def _drop(self, count: int) -> None:
+        while count:
+            oldest = self._chunks[0]
+            if len(oldest.data) > count:
+                self._chunks[0] = oldest._replace(
+                    data=oldest.data[count:], before_bytes=oldest.before_bytes + count
+                )
+                return
+            count -= len(oldest.data)
+            del self._chunks[0]

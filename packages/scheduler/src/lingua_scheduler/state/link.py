@@ -1,0 +1,363 @@
+"""One pipelined connection to one server: many calls in flight, replies in order.
+
+A link connects once, works, and is lost for good; `single.SteadyLink` replaces it by a new one.
+Error replies are given to a policy; `refuse` is the policy of a separate link, as for blocking
+reads.
+
+This is the hot path of the whole package: all calls of one event-loop tick are sent in one write,
+and one timer per link, not per call, detects a server that stopped answering.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+
+import hiredis
+
+from lingua_scheduler.errors import OutcomeUnknown, StoreRejected, StoreUnavailable
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from lingua_scheduler.state.script import Script, Word
+
+    ErrorPolicy = Callable[["StoreLink", "StoreCall", str], None]
+
+# The stub of hiredis types the argument as a tuple of exactly one item.
+pack = cast("Callable[[tuple[Word, ...]], bytes]", hiredis.pack_command)
+
+ASKING: Final = pack(("ASKING",))
+NOT_YET: Final = object()
+
+# If a call is overdue, our own loop may have been slow and the reply may already be in the socket.
+# One more iteration of the loop reads it before the connection is dropped.
+SECOND_LOOK_S = 0.01
+
+# Replies that mean "not here" or "not now": the command did not run.
+ELSEWHERE = frozenset({"MOVED", "ASK", "READONLY", "UNBLOCKED"})
+TRANSIENT = frozenset({"LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY"})
+# A server that accepts no writes: full, without the required replicas, or without a disk. It
+# refuses the first write of a script, so the script has changed nothing. This can last, so it is
+# not retried here.
+NO_WRITES = frozenset({"OOM", "NOREPLICAS", "MISCONF"})
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens: a host and port, or the path of a Unix socket."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    @classmethod
+    def unix(cls, path: str) -> Address:
+        """Return the address of a Unix socket."""
+        return cls(path=path)
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOptions:
+    """Login and timeouts; the password never appears in a repr."""
+
+    call_timeout_ms: int = 1000
+    connect_timeout_ms: int = 1000
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+    db: int = 0
+
+
+class StoreCall:
+    """One command in flight: its bytes, kept for a resend, and the future of its reply."""
+
+    __slots__ = ("deadline", "expires", "future", "packed", "retries", "script", "slot", "turns")
+
+    def __init__(
+        self,
+        future: asyncio.Future[Any],
+        packed: bytes,
+        script: Script | None,
+        slot: int,
+        deadline: float,
+    ) -> None:
+        self.future = future
+        self.packed = packed
+        # The script of an EVALSHA, else None.
+        self.script = script
+        self.slot = slot
+        # The monotonic time after which the call is not sent again.
+        self.deadline = deadline
+        # When the current link considers the server unavailable. After a resend this is later
+        # than the deadline, so that an old call does not end a healthy connection.
+        self.expires = deadline
+        # How often it was redirected or sent in another form, and how often it was retried.
+        self.turns = 0
+        self.retries = 0
+
+    @property
+    def label(self) -> str:
+        """The script's name, or the first word of the command: never its arguments."""
+        if self.script is not None:
+            return self.script.name
+        return self.packed.split(b"\r\n", 3)[2].decode(errors="replace")
+
+    def fail(self, error: Exception) -> None:
+        """Set the error if the call is still pending."""
+        if not self.future.done():
+            self.future.set_exception(error)
+            # Marks the error as retrieved, for a caller that was cancelled before it awaited.
+            self.future.exception()
+
+    def send_source(self, script: Script) -> None:
+        """Turn the packed EVALSHA into an EVAL, which also loads the script."""
+        count, _, _, _, _, rest = self.packed.split(b"\r\n", 5)
+        source = script.source
+        self.packed = b"%b\r\n$4\r\nEVAL\r\n$%d\r\n%b\r\n%b" % (count, len(source), source, rest)
+
+
+def refuse(link: StoreLink, call: StoreCall, text: str) -> None:
+    """Fail the call: unavailable if it did not run and a retry may help, else rejected."""
+    code = text.partition(" ")[0]
+    if code in TRANSIENT or code in ELSEWHERE or code in NO_WRITES:
+        call.fail(StoreUnavailable(str(link.address), text))
+    else:
+        call.fail(StoreRejected(call.label, text))
+
+
+class StoreLink(asyncio.Protocol):
+    """One connection: connect, submit calls, be lost; the policy gets error replies."""
+
+    def __init__(
+        self, address: Address, options: LinkOptions, on_error: ErrorPolicy = refuse
+    ) -> None:
+        self.address = address
+        # True between a completed login and the loss.
+        self.is_connected = False
+        # Set once, when the link is lost; `why` then has the reason.
+        self.lost = asyncio.Event()
+        self.why = "not connected yet"
+
+        self._loop = asyncio.get_running_loop()
+        self._options = options
+        self._timeout_s = options.call_timeout_ms / 1000
+        # Errors of the login are final; the policy is used after it.
+        self._on_error: ErrorPolicy = refuse
+        self._policy = on_error
+        self._reader = hiredis.Reader(notEnoughData=NOT_YET)
+        self._transport: asyncio.Transport | None = None
+        # Set when the transport has closed the socket.
+        self._detached = asyncio.Event()
+        # Calls of this tick that were not written yet: after a loss they did not run.
+        self._unsent: list[StoreCall] = []
+        # Written calls in reply order. A cancelled call keeps its place; its reply is dropped.
+        self._pending: deque[StoreCall] = deque()
+        # The timer of the oldest pending call; None while idle.
+        self._watch: asyncio.TimerHandle | None = None
+        # The call that was overdue at the last check.
+        self._suspect: StoreCall | None = None
+
+    # Calls.
+
+    def submit(self, call: StoreCall) -> None:
+        """Queue the call for this tick's write, or fail it at once if there is no connection."""
+        if self.is_connected:
+            self._enqueue(call)
+        else:
+            call.fail(StoreUnavailable(str(self.address), self.why))
+
+    def submit_asking(self, call: StoreCall) -> None:
+        """Submit the call with ASKING right before it, as an ASK redirect requires."""
+        asking = StoreCall(self._loop.create_future(), ASKING, None, call.slot, call.expires)
+        asking.future.cancel()  # its reply is not needed, and it must never be resent alone
+        self.submit(asking)
+        self.submit(call)
+
+    def command(self, *words: Word) -> asyncio.Future[Any]:
+        """Send one command and return the future of its reply."""
+        call = self._new_call(words, self._timeout_s)
+        self.submit(call)
+        return call.future
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call is pending."""
+        return not self._pending and not self._unsent
+
+    def _new_call(self, words: tuple[Word, ...], patience_s: float) -> StoreCall:
+        future = self._loop.create_future()
+        return StoreCall(future, pack(words), None, 0, monotonic() + patience_s)
+
+    def _enqueue(self, call: StoreCall) -> None:
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent.append(call)
+
+    def _flush(self) -> None:
+        batch = self._unsent
+        if not batch or self._transport is None:
+            return  # lost since the flush was scheduled; the calls have failed
+        self._unsent = []
+        self._pending.extend(batch)
+        self._transport.write(b"".join([call.packed for call in batch]))
+        if self._watch is None:
+            self._watch = self._loop.call_later(self._timeout_s, self._look_at_oldest)
+
+    # Replies.
+
+    def data_received(self, data: bytes) -> None:
+        """Hand each complete reply to the oldest pending call."""
+        pending = self._pending
+        gets = self._reader.gets
+        try:
+            self._reader.feed(data)
+            while (reply := gets()) is not NOT_YET:
+                if not pending:
+                    # A server with too many clients sends an error before any command.
+                    reason = f": {reply}" if isinstance(reply, hiredis.ReplyError) else ""
+                    self.drop(f"the server sent an unexpected reply{reason}")
+                    return
+                call = pending.popleft()
+                if reply.__class__ is hiredis.ReplyError:
+                    self._on_error(self, call, str(reply))
+                elif not call.future.done():
+                    call.future.set_result(reply)
+        except hiredis.ProtocolError as error:
+            self.drop(f"the server broke the protocol: {error}")
+
+    def _look_at_oldest(self) -> None:
+        """Drop the connection if the oldest call is overdue at two checks in a row."""
+        self._watch = None
+        if not self._pending:
+            return  # the next flush starts the watch again
+        oldest = self._pending[0]
+        left_s = oldest.expires - monotonic()
+        if left_s <= 0:
+            if self._suspect is oldest:
+                self.drop(f"no answer within {self._options.call_timeout_ms} ms")
+                return
+            self._suspect = oldest
+        self._watch = self._loop.call_later(max(left_s, SECOND_LOOK_S), self._look_at_oldest)
+
+    # Lifecycle.
+
+    async def connect(self) -> None:
+        """Connect and log in, or raise StoreUnavailable or StoreRejected."""
+        try:
+            async with asyncio.timeout(self._options.connect_timeout_ms / 1000):
+                await self._open_transport()
+                await self._log_in()
+        except TimeoutError:
+            self._raise_unavailable(f"no answer within {self._options.connect_timeout_ms} ms")
+        except UnicodeError:
+            self._raise_unavailable("the host's name is not valid")
+        except OSError as error:
+            self._raise_unavailable(connect_problem(error))
+        except StoreUnavailable as error:
+            # No command of a caller was sent: never OutcomeUnknown.
+            self._raise_unavailable(error.why)
+        except StoreRejected as error:
+            self.drop(str(error))
+            raise StoreRejected(f"{error.command} at {self.address}", error.reply) from None
+        finally:
+            if not self.is_connected:
+                await self.close()
+
+    async def close(self) -> None:
+        """Fail pending calls and wait until the socket is closed."""
+        self.drop("closed by this process")
+        if self._transport is not None:
+            await self._detached.wait()
+
+    def drop(self, why: str) -> None:
+        """Declare the connection lost for good."""
+        if self.lost.is_set():
+            return
+        self.is_connected = False
+        self.why = why
+        self.lost.set()
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        self._fail_all(why)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport; the login follows."""
+        self._transport = cast("asyncio.Transport", transport)
+        if self.lost.is_set():
+            self._transport.abort()  # dropped while the connection was being made
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Record that the socket was closed, by either side."""
+        self.drop(f"connection lost: {exc}" if exc else "connection closed by the server")
+        self._detached.set()
+
+    def _fail_all(self, why: str) -> None:
+        where = str(self.address)
+        pending, unsent = list(self._pending), self._unsent
+        self._pending.clear()
+        self._unsent = []
+        for call in pending:
+            call.fail(OutcomeUnknown(where, why))
+        for call in unsent:
+            call.fail(StoreUnavailable(where, why))
+
+    def _raise_unavailable(self, why: str) -> NoReturn:
+        self.drop(why)
+        raise StoreUnavailable(str(self.address), why) from None
+
+    async def _open_transport(self) -> None:
+        address, tls = self.address, self._options.tls
+        try:
+            if address.path:
+                await self._loop.create_unix_connection(lambda: self, address.path)
+            else:
+                await self._loop.create_connection(
+                    lambda: self, address.host, address.port, ssl=tls
+                )
+        except BaseException:
+            # The loop closes a socket that it did not hand over. uvloop then does not call
+            # `connection_lost`, even after `connection_made`: `close` would wait forever.
+            self._detached.set()
+            raise
+
+    async def _log_in(self) -> None:
+        """Send HELLO, which a loading server answers too, and a stopped one does not."""
+        options = self._options
+        login: tuple[Word, ...] = ()
+        if options.username is not None or options.password is not None:
+            login = ("AUTH", options.username or "default", options.password or "")
+        greeting = await self._exchange("HELLO", 2, *login)
+        if not isinstance(greeting, list) or b"server" not in greeting:
+            raise StoreUnavailable(str(self.address), "the peer is not a Redis-protocol server")
+        if options.db:
+            await self._exchange("SELECT", options.db)
+        self._on_error = self._policy
+        # The connection may have been lost between the last reply and this line.
+        if self.lost.is_set():
+            raise StoreUnavailable(str(self.address), self.why)
+        self.is_connected = True
+
+    def _exchange(self, *words: Word) -> asyncio.Future[Any]:
+        call = self._new_call(words, self._options.connect_timeout_ms / 1000)
+        self._enqueue(call)
+        return call.future
+
+
+def connect_problem(error: OSError) -> str:
+    """Return the system's error text; asyncio hides it behind "Connect call failed"."""
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error)

@@ -1,0 +1,57 @@
+-- Writes one placement of a job: attempt, holder, deadline and turn affinity change together.
+--- @include "includes/node_score"
+
+-- The node of the turn's earlier jobs as `cell/node`: that of this language, else that of the turn.
+local function turn_affinity(spec)
+  if not spec.turn then return nil end
+  local found = redis.call('HMGET', BASE .. 'session:' .. spec.session,
+    'turn:' .. spec.turn .. '/' .. spec.lane, 'turn:' .. spec.turn)
+  return found[1] or found[2] or nil
+end
+
+-- All nodes of the turn's jobs, in the order of asking: that of this language, that of the turn,
+-- those of its other languages.
+local function turn_nodes(spec)
+  local nodes, known = {}, {}
+  local function add(found, count)
+    for i = 1, count do
+      if found[i] and not known[found[i]] then
+        known[found[i]], nodes[#nodes + 1] = true, found[i]
+      end
+    end
+  end
+  if not spec.turn then return nodes end
+  local key, turn = BASE .. 'session:' .. spec.session, 'turn:' .. spec.turn
+  local found = redis.call('HMGET', key, turn .. '/' .. spec.lane, turn, 'lanes')
+  add(found, 2)
+  if #nodes == 0 then return nodes end
+  local fields = {}
+  for lane in string.gmatch(found[3] or '', '[^ ]+') do
+    if lane ~= spec.lane then fields[#fields + 1] = turn .. '/' .. lane end
+  end
+  if #fields > 0 then add(redis.call('HMGET', key, unpack(fields)), #fields) end
+  return nodes
+end
+
+-- n: the node's fields; the other arguments are further fields of the record. Returns the placement
+-- for the reply.
+local function assign(job, spec, attempt, cell, node, n, policy, ...)
+  local ends_at, moved = now + policy.attempt_ms, 0
+  local due_at = n[N_ACKS] == '1' and now + policy.ack_ms or ends_at
+  if spec.turn then
+    local affinity, holder = turn_affinity(spec), cell .. '/' .. node
+    moved = affinity and affinity ~= holder and 1 or 0
+    if affinity ~= holder then
+      local field = 'turn:' .. spec.turn .. (affinity and '/' .. spec.lane or '')
+      redis.call('HSET', BASE .. 'session:' .. spec.session, field, holder)
+    end
+  end
+  if policy.spread then
+    redis.call('HSET', BASE .. 'session:' .. spec.session, 'last_node', node, 'last_node_at', now)
+  end
+  redis.call('HSET', BASE .. 'job:' .. job, 'state', 'CREATED', 'attempt', attempt, 'node', node,
+    'cell', cell, 'boot', n[N_BOOT], 'acks', n[N_ACKS], 'ends_at', ends_at, 'due_at', due_at,
+    'placed_at', now, ...)
+  redis.call('ZADD', DUE, due_at, 'j|' .. job)
+  return { job, attempt, node, cell, n[N_INSTANCE] or '', moved, ends_at, n[N_POOL] }
+end

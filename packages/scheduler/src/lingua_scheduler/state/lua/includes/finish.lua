@@ -1,0 +1,82 @@
+-- Ends a job: its outcome enters the lane, its slot is freed, its timer and record are closed, all
+-- in one step. Used by every script that can end a job.
+--- @include "includes/lease_free"
+--- @include "includes/release"
+--- @include "includes/account"
+
+-- record: state, attempt, node, cell, spec, ended; other fields are read where they are needed.
+local function job_read(job)
+  local f = redis.call('HMGET', BASE .. 'job:' .. job, 'state', 'attempt', 'node', 'cell', 'spec')
+  if not f[1] then return nil end
+  return { state = f[1], attempt = tonumber(f[2]), attempt_text = f[2], node = f[3] or '',
+    cell = f[4], spec = cmsgpack.unpack(f[5]), ended = f[1] == 'FINISHED' or f[1] == 'RELEASED' }
+end
+
+-- Gives back the slot of the current attempt. A slot in another cell gets a timer, so that any
+-- instance frees it if this caller dies, and is added to `freed`. For a slot of this cell the
+-- node's fields are returned.
+local function job_unhold(job, record, freed)
+  if record.node == '' then return nil end
+  local member = job .. '|' .. record.attempt_text
+  if record.cell == CELL then return lease_free(record.node, member, job_tie(job)) end
+  redis.call('ZADD', DUE, now + 1000, 'r|' .. record.cell .. '|' .. record.node .. '|' .. member)
+  freed[#freed + 1] = { record.cell, record.node, job, record.attempt }
+  return nil
+end
+
+-- The remains of some jobs: a place in the queue, their audio, the end of their turn.
+local function job_leaves(job, record)
+  --- @include "includes/queue"
+  local spec = record.spec
+  local key = BASE .. 'session:' .. spec.session
+  if record.node == '' then queue_remove(job, spec.demand) end
+  if spec.audio then
+    local audio_key = BASE .. 'audio:' .. spec.session .. '|' .. spec.index
+    redis.call('HDEL', audio_key, job)
+    if redis.call('HLEN', audio_key) == 1 then redis.call('DEL', audio_key) end
+  end
+  if not spec.closes_turn then return end
+
+  -- The turn's node of this language is removed; that of the turn when no other language still has
+  -- its closing piece.
+  local whole = true
+  for lane in string.gmatch(redis.call('HGET', key, 'lanes') or '', '[^ ]+') do
+    local held = lane ~= '~' and redis.call('HGET', key, 'at:' .. lane .. ':' .. spec.index)
+    if held and string.byte(held) ~= 61 then whole = false end
+  end
+  redis.call('HDEL', key, 'turn:' .. spec.turn .. '/' .. spec.lane)
+  if whole then redis.call('HDEL', key, 'turn:' .. spec.turn) end
+end
+
+-- `out` collects seq, entry of all outcomes that this releases. `text`: the payload without sound,
+-- for the speaker and for listeners that need only the text. Returns the session's fields.
+local function job_finish(job, record, kind, reason, payload, binding_ms, out, text)
+  local spec, key = record.spec, BASE .. 'job:' .. job
+  local s = session_read(spec.session, spec.lane, spec.index)
+  if spec.ms then
+    s.ended = account(BASE .. 'session:' .. spec.session, s.ended, spec, fate_of(kind))
+  end
+  -- A named request: its client may ask for this answer again.
+  if spec.sound then redis.call('HSET', key, 'answer', payload) end
+  local head = job .. ' ' .. record.attempt_text .. ' ' .. reason
+  local place = kind .. ' ' .. spec.index .. ' ' .. spec.lane .. ' ' .. head
+  local entry = spec.audience and entry_for_others(place, spec.audience, text or '', payload)
+    or place .. '\n' .. payload
+  local seq = lane_settle(spec.session, spec.lane, spec.index, s, entry, binding_ms, out)
+  if seq then
+    redis.call('HSET', key, 'state', 'RELEASED', 'outcome', kind, 'seq', seq, 'reason', reason,
+      'ended_at', now)
+    redis.call('PEXPIRE', key, binding_ms)
+  else
+    redis.call('HSET', key, 'state', 'FINISHED', 'outcome', kind, 'reason', reason,
+      'ended_at', now)
+  end
+  redis.call('ZREM', DUE, 'j|' .. job)
+  if record.node == '' or spec.audio or spec.closes_turn then job_leaves(job, record) end
+  if spec.readers then
+    --- @include "includes/readers_end"
+    local words = (text or '') ~= '' and text or payload
+    readers_end(spec, kind, head, words, binding_ms, out)
+  end
+  return s
+end

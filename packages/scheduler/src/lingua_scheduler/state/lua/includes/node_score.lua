@@ -1,0 +1,29 @@
+-- The score of a node in its pool: nodes that can take work score below FULL, least loaded first,
+-- ties broken by `tie` (0 <= tie < TIES); the others score in the band of the filter that removed
+-- them. Thus one sorted set answers which node is next, whether one is free, and why not, without
+-- reading nodes. Scores are whole numbers, which the server stores and prints several times faster.
+-- Bands: 2e9 full, 3e9 over threshold, 4e9 not ready, 5e9 draining, 6e9 offline.
+local TIES, FULL, OFFLINE = 1048576, 2000000000, 6000000000
+
+-- The fields of a node that placement reads; block is the band, 0 = none.
+local N_BLOCK, N_MAX, N_EXTRA, N_POOL, N_BOOT, N_ACKS, N_INSTANCE = 1, 2, 3, 4, 5, 6, 7
+local function node_read(node)
+  return redis.call('HMGET', BASE .. 'node:' .. node,
+    'block', 'max', 'extra', 'pool', 'boot', 'acks', 'instance')
+end
+
+local function node_score(n, leased, tie)
+  if n[N_BLOCK] ~= '0' then return tonumber(n[N_BLOCK]) end
+  local used, max = leased + n[N_EXTRA], tonumber(n[N_MAX])
+  if used >= max then return FULL end
+  return math.floor(1000 * used / max) * TIES + tie
+end
+
+local function leased_count(node)
+  return redis.call('ZCOUNT', BASE .. 'leases:' .. node, now + 1, '+inf')
+end
+
+-- A job's own pseudo-random number, stable for the job: the tie-break and the start of its search.
+local function job_tie(job)
+  return tonumber(string.sub(job, 5, 9), 16) or 0
+end

@@ -1,0 +1,34 @@
+-- Releases one outcome. An entry is `kind index lane job attempt reason`, a
+-- newline, and the payload: it is for the speaker. One for listeners begins with '+' and has, each
+-- on a line before the payload, its listeners and the length of the text at its beginning.
+
+local function entry_for_others(head, audience, text, payload)
+  return '+' .. head .. '\n' .. audience .. '\n' .. #text .. '\n' .. text .. payload
+end
+
+-- The entry of an index without a job. In the lane of spoken texts nobody is informed: its readers
+-- are not known, and the speaker is informed in the target languages.
+local function entry_missing(at, lane, reason)
+  local head = 'missing ' .. at .. ' ' .. lane .. ' - 0 ' .. reason
+  if lane == '~' then return entry_for_others(head, '', '', '') end
+  return head .. '\n'
+end
+
+-- `s`: the session's fields, whose `seq` follows. `out` collects seq, entry for the
+-- speaker. Returns the position, 0 while it has none.
+local function outcome_out(session, s, entry, out)
+  if string.byte(entry) == 43 then
+    --- @include "includes/relay"
+    return relay_begin(session, s, entry, out)
+  end
+  s.seq = s.seq + 1
+  redis.call('RPUSH', BASE .. 'outbox:' .. session, entry)
+  out[#out + 1], out[#out + 2] = s.seq, entry
+  return s.seq
+end
+
+-- The released outcomes for the reply: for the speaker, for listeners, and whether some listeners
+-- do not have them yet.
+local function outcomes_of(out)
+  return { out, out.heard or {}, out.is_relaying and 1 or 0 }
+end

@@ -1,0 +1,110 @@
+-- The placement policy inside one cell: the same order as jobs/placement.py, its pure twin. Among
+-- equally broad pools the first two with a free node are compared, starting at a pool chosen by the
+-- job's own pseudo-random number, or at the pool that last served the session and its languages,
+-- which loses only to a clearly less loaded one. Within a pool the least loaded node wins. O(log n)
+-- in nodes.
+--- @include "includes/lease"
+--- @include "includes/demand"
+-- A quarter of the slots, in units of the score.
+local STICKY = 250 * TIES
+-- The group of pools of the last pick, the narrowest is 1; and, with `policy.explains`, the
+-- considered nodes: `pool node score`, or `tried` as the score.
+local rank, looked
+
+-- `skip` maps node -> boot: an attempt failed there, and only that process of the node is excluded;
+-- boot '*' excludes every process of the node, node '*' every node.
+local function skipped(skip, node)
+  local boot = skip['*'] or skip[node]
+  if not boot then return false end
+  return boot == '*' or boot == redis.call('HGET', BASE .. 'node:' .. node, 'boot')
+end
+
+local function pool_top(pool, skip, skips)
+  local LOOKED_MAX = 32
+  local top = redis.call('ZRANGE', BASE .. 'pool:' .. pool, 0, skips, 'WITHSCORES')
+  for i = 1, #top, 2 do
+    local score = tonumber(top[i + 1])
+    local out = skips > 0 and score < FULL and skipped(skip, top[i])
+    if looked and #looked < LOOKED_MAX then
+      looked[#looked + 1] = pool .. ' ' .. top[i] .. ' ' .. (out and 'tried' or top[i + 1])
+    end
+    if score >= FULL then return nil end
+    if not out then return top[i], score end
+  end
+  return nil
+end
+
+-- spec: of the job, if its session is in this cell and has sticky pools; else nil.
+local function pick(pools, skip, skips, tie, spec)
+  local from = 1
+  rank = 0
+  while string.byte(pools, from) == 59 do
+    local to = string.find(pools, '[;#]', from + 1)
+    local group = string.sub(pools, from + 1, to - 1)
+    local count = (#group + 1) / POOL_WIDTH
+    from, rank = to, rank + 1
+    local first, best, best_score, seen = math.floor(tie * count / TIES), nil, FULL, 0
+    local session, pair, kept, chosen
+    if spec and count > 1 then
+      session, pair = BASE .. 'session:' .. spec.session, string.match(spec.demand, '^[^|]*')
+      local known = redis.call('HMGET', session, 'epoch', 'pool:' .. spec.lane)
+      local of, pool = string.match(known[2] or '', '^(.-) (.*)$')
+      local at = of == pair and string.find(group, pool, 1, true)
+      if at then first, kept = (at - 1) / POOL_WIDTH, pool end
+      if not known[1] then session = nil end
+    end
+    for i = 0, count - 1 do
+      local at = ((first + i) % count) * POOL_WIDTH
+      local pool = string.sub(group, at + 1, at + POOL_WIDTH - 1)
+      local node, score = pool_top(pool, skip, skips)
+      if node then
+        if pool == kept then score = score - STICKY end
+        if score < best_score then best, best_score, chosen = node, score, pool end
+        seen = seen + 1
+        if seen == 2 then break end
+      end
+    end
+    if best then
+      if session and chosen ~= kept then
+        redis.call('HSET', session, 'pool:' .. spec.lane, pair .. ' ' .. chosen)
+      end
+      return best
+    end
+  end
+  return nil
+end
+
+-- Why no node was picked: a reply code and the label of the largest group of removed nodes.
+local function refusal(pools)
+  local POOLS_EXPLAINED_MAX = 16
+  local BANDS = {
+    { 'status_not_ready', 4000000000, OFFLINE }, { 'offline', OFFLINE, OFFLINE + 1 },
+    { 'capacity_exceeded', FULL, 3000000000 },
+    { 'resource_threshold_exceeded', 3000000000, 4000000000 },
+  }
+  if string.sub(pools, 1, 1) ~= ';' then
+    local label = string.sub(pools, 2)
+    if label == 'no_nodes' or label == 'lang_pair_unsupported'
+      or label == 'tts_lang_unsupported' then
+      return Reply.NO_POOL_FOR_LANG_PAIR, label
+    end
+    return Reply.NO_AVAILABLE_NODE, label
+  end
+  local counts, online, seen = { 0, 0, 0, 0 }, 0, 0
+  for pool in string.gmatch(string.match(pools, '^[^#]+'), '%x+') do
+    local key = BASE .. 'pool:' .. pool
+    seen = seen + 1
+    if seen <= POOLS_EXPLAINED_MAX then
+      for i, band in ipairs(BANDS) do
+        counts[i] = counts[i] + redis.call('ZCOUNT', key, band[2], '(' .. band[3])
+      end
+    end
+    online = online + redis.call('ZCOUNT', key, '-inf', '(' .. OFFLINE)
+  end
+  if online == 0 then return Reply.EMPTY_POOL, 'offline' end
+  local label, most = 'excluded', 0
+  for i, band in ipairs(BANDS) do
+    if counts[i] > most then label, most = band[1], counts[i] end
+  end
+  return Reply.NO_AVAILABLE_NODE, label
+end

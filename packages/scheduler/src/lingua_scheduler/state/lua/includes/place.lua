@@ -1,0 +1,77 @@
+-- Finds a node for a job in this cell and takes its slot: the turn's nodes, then the preferred one,
+-- then the pools. With `spread` the first job of a turn avoids the node of the session's last job,
+-- with a second try without that. Nothing is written if no node can take the job.
+--- @include "includes/pick"
+--- @include "includes/assign"
+
+local function tried_boots(tried)
+  local skip, count = {}, 0
+  if tried == '' then return skip, count end
+  for node, boot in string.gmatch(tried, '([^@,]+)@([^,]*)') do
+    if not skip[node] then count = count + 1 end
+    skip[node] = boot
+  end
+  return skip, count
+end
+
+local function lease_expiry(policy)
+  return now + policy.attempt_ms + policy.lease_grace_ms
+end
+
+-- The first of the turn's nodes in this cell that can take it, else the preferred one. Returns its
+-- fields, its name, and whether the turn has a node in any cell.
+local function take_wanted(spec, pools, skip, member, expires_at, tie)
+  --- @include "includes/take_named"
+  local nodes = turn_nodes(spec)
+  for _, holder in ipairs(nodes) do
+    local cell, held = string.match(holder, '^(.-)/(.*)$')
+    local n = cell == CELL and take_named(held, spec.demand, pools, skip, member, expires_at, tie)
+    if n then return n, held, true end
+  end
+  local wanted = spec.preferred
+  local n = wanted and take_named(wanted, spec.demand, pools, skip, member, expires_at, tie) or nil
+  return n, wanted, #nodes > 0
+end
+
+-- The node of this session's last job, if that was recent.
+local function spread_from(spec, spread_ms)
+  local last = redis.call('HMGET', BASE .. 'session:' .. spec.session, 'last_node', 'last_node_at')
+  return last[1] and now - last[2] < spread_ms and last[1] or nil
+end
+
+-- Picks a node other than this one.
+local function pick_apart(pools, skip, skips, tie, avoid, sticky)
+  local apart = {}
+  for node, boot in pairs(skip) do apart[node] = boot end
+  apart[avoid] = '*'
+  return pick(pools, apart, skips + 1, tie, sticky)
+end
+
+-- `apart`: no second try here without the spread exclusion, because other cells are asked with it
+-- first. Returns the placement; or nil, code, label, the node to avoid.
+local function place(job, spec, attempt, tried, policy, apart, ...)
+  local member, expires_at, tie = job .. '|' .. attempt, lease_expiry(policy), job_tie(job)
+  local skip, skips = tried_boots(tried)
+  local pools, sticky = demand_pools(spec.demand), policy.sticky_pools and spec or nil
+  local n, node, in_turn, how
+  looked = policy.explains and {} or nil
+  if spec.turn or spec.preferred then
+    n, node, in_turn = take_wanted(spec, pools, skip, member, expires_at, tie)
+    how = node == spec.preferred and 'preferred' or 'turn'
+  end
+  if not n then
+    local avoid = policy.spread and not in_turn and spread_from(spec, policy.spread_ms) or nil
+    node = avoid and pick_apart(pools, skip, skips, tie, avoid, sticky) or nil
+    if not node and not (avoid and apart) then node = pick(pools, skip, skips, tie, sticky) end
+    how = rank
+    if not node then
+      local code, label = refusal(pools)
+      return nil, code, label, avoid or ''
+    end
+    n = lease_take(node, member, expires_at, tie)
+    assert(n, 'the top of a pool could not take work')
+  end
+  local placement = assign(job, spec, attempt, CELL, node, n, policy, ...)
+  placement[9], placement[10] = how, looked
+  return placement
+end

@@ -1,0 +1,32 @@
+-- A room is one hash `room:<code>`. Its fields: tenant, created_at, spoke_at, version (starts at
+-- the time of its creation, so that a later room with the same code is newer), count (members),
+-- joins (members so far), joined_at (the last entry), and for each member
+--   m:<session>             '<place in the order> <joined_at> <home cell> <1 = has a name>\n<name>'
+--   l:<session>             its target language, '' = none
+--   i:<session>             the instance of its client
+--   a:<session>             1 while its client is disconnected
+--   v:<session>|<speaker>   1 or 0: whether it wants that speaker's original voice
+local ROOM = BASE .. 'room:'
+
+local function room_changed(key)
+  redis.call('HSET', key, 'version', redis.call('HGET', key, 'version') + 1)
+end
+
+-- The room's timer: the next check of its members, or the end by idleness.
+local function room_arm(code, key, policy)
+  local idle_at = redis.call('HGET', key, 'spoke_at') + policy.idle_ms
+  redis.call('ZADD', DUE, math.min(now + policy.check_ms, idle_at), 'room|' .. code)
+end
+
+local function room_end(code, key)
+  redis.call('UNLINK', key)
+  redis.call('ZREM', DUE, 'room|' .. code)
+end
+
+local function room_answer(reply, key)
+  return { reply, now, redis.call('HGETALL', key) }
+end
+
+local function room_refuses(why)
+  return { Reply.FENCED, now, why }
+end

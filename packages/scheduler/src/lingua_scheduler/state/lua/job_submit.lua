@@ -1,0 +1,125 @@
+-- Admits the jobs of one utterance, one for each language, and places them: identity, order,
+-- placement, lease and record are written in one step.
+-- KEYS: due
+-- ARGV: now_ms, policy (msgpack map), audio, then for each job: id, spec (msgpack map), body, park
+--   spec: session, index, lane, demand, turn, is_slice, closes_turn, preferred, unwanted_from,
+--   audio, fence, heard_after, heard, heard_ms, speech, top, ms, lanes, sound, also; in a room:
+--   audience, readers, readers_from
+--   park: 0 = queue it if no node here can take it; 1 = park it, the caller tries other cells; 2 =
+--   park it at once unless the turn's node is here (the preferred node is in another cell, or an
+--   earlier job of the turn is being placed in one)
+-- Returns: [for each job: {PLACED, placement}
+--   | {QUEUED | PARKED, code, label, affinity (`cell/node,...`: asked first), avoid (a node),
+--     looked}
+--   | {DUPLICATE, state, attempt, node, outcome, seq, spec} | {refusal, label}]
+--   A request that was refused, or cancelled with its session, has no answer and is tried again.
+-- Writes: job, session (order, affinity), leases, pool, due; or pending, queue, waiting
+-- Cost: O(log n) in nodes, O(pools of the demand) when they are full
+--- @include "includes/cell"
+--- @include "includes/lane"
+--- @include "includes/stream"
+--- @include "includes/place"
+local policy, has_audio, answers = cmsgpack.unpack(ARGV[2]), false, {}
+
+local function submit(job, spec_text, body, park)
+  local job_key = BASE .. 'job:' .. job
+  local known, before = redis.call('HGET', job_key, 'state'), 0
+  if known then
+    local more = redis.call('HMGET', job_key, 'attempt', 'node', 'outcome', 'seq', 'spec', 'reason')
+    --- @include "includes/unanswered"
+    local is_named = redis.call('HEXISTS', job_key, 'answer') == 1
+    if not is_named or not unanswered(known, more[3], more[6]) then
+      return { Reply.DUPLICATE, known, tonumber(more[1]), more[2] or '', more[3] or '',
+        tonumber(more[4] or 0), more[5] }
+    end
+    before = tonumber(more[1])
+  end
+  local spec = cmsgpack.unpack(spec_text)
+  local lane, session_key = spec.lane, BASE .. 'session:' .. spec.session
+  local at = 'at:' .. lane .. ':' .. spec.index
+  local epoch, closed, seq, trimmed, next_text, entry, skipped, fence, top, heard = unpack(
+    redis.call('HMGET', session_key, 'epoch', 'closed', 'seq', 'trimmed', 'next:' .. lane, at,
+      'skip:' .. lane, 'fence', 'top', 'heard'))
+  if not epoch then return { Reply.NO_SESSION, 'no_session' } end
+  if closed then return { Reply.SESSION_CLOSED, 'session_closed' } end
+  if spec.fence and tonumber(fence) ~= spec.fence then return { Reply.FENCED, 'owner' } end
+  if spec.heard_after and tonumber(heard or -1) < spec.heard_after then
+    return { Reply.TOO_EARLY, 'order' }
+  end
+  local next_index = tonumber(next_text)
+  local refused =
+    lane_refuses(session_key, spec, next_index or 0, skipped, entry, policy.in_flight_max)
+  if refused then return { refused, 'order' } end
+  if seq - trimmed >= policy.outbox_max then return { Reply.OUTBOX_FULL, 'outbox' } end
+
+  local placement, code, label, avoid
+  local affinity = turn_affinity(spec)
+  local elsewhere = affinity and string.match(affinity, '^(.-)/') ~= CELL
+    or not affinity and park == '2'
+  if elsewhere then
+    code, label = Reply.NO_AVAILABLE_NODE, 'affinity_elsewhere'
+  else
+    -- Attempts continue after those of a cancelled job of this id, which a node may still hold.
+    placement, code, label, avoid = place(job, spec, before + 1, '', policy, park ~= '0', 'spec',
+      spec_text, 'body', body)
+  end
+  local parked = not placement and (elsewhere or park ~= '0')
+  if not placement then
+    --- @include "includes/queue"
+    if not parked then
+      if code == Reply.NO_POOL_FOR_LANG_PAIR and policy.refuse_unserved_pairs then
+        return { code, label }
+      end
+      if queue_full(spec.demand, policy.pending_jobs_max) then
+        return { Reply.QUEUE_FULL, label }
+      end
+    end
+    local due_at = now + (parked and policy.reserve_ms or policy.pending_ms)
+    redis.call('HSET', job_key, 'state', 'CREATED', 'attempt', before, 'due_at', due_at,
+      'created_at', now, 'spec', spec_text, 'body', body)
+    redis.call('ZADD', DUE, due_at, 'j|' .. job)
+    if not parked then queue_add(job, spec, due_at) end
+  end
+  if known then
+    -- Fields of the former job.
+    redis.call('HDEL', job_key, 'outcome', 'seq', 'reason', 'answer', 'tried', 'rests',
+      'waits_until', 'past', 'ended_at')
+    if placement then
+      redis.call('HDEL', job_key, 'created_at')
+    else
+      redis.call('HDEL', job_key, 'node', 'cell', 'boot', 'acks', 'ends_at', 'placed_at')
+    end
+    redis.call('HSET', job_key, 'spared', before)
+    -- The same job again, without the time to live of an ended one.
+    local fields = redis.call('HGETALL', job_key)
+    redis.call('DEL', job_key)
+    redis.call('HSET', job_key, unpack(fields))
+  end
+  local order = { at, now .. ' ' .. job }
+  if not next_index then
+    order[3], order[4] = 'lanes', (redis.call('HGET', session_key, 'lanes') or '') .. lane .. ' '
+  end
+  stream_note(order, top, heard, spec)
+  lane_put(session_key, spec, next_index, order, policy.gap_ms)
+  if spec.readers then
+    --- @include "includes/readers_put"
+    readers_put(session_key, spec, policy.gap_ms)
+  end
+  if ARGV[3] ~= '' then
+    local audio_key = BASE .. 'audio:' .. spec.session .. '|' .. spec.index
+    if has_audio then
+      redis.call('HSET', audio_key, job, '')
+    else
+      redis.call('HSET', audio_key, 'audio', ARGV[3], job, '')
+    end
+    has_audio = true
+  end
+  if placement then return { Reply.PLACED, placement } end
+  if not parked then return { Reply.QUEUED, code, label, '', '', looked } end
+  return { Reply.PARKED, code, label, table.concat(turn_nodes(spec), ','), avoid or '', looked }
+end
+
+for i = 4, #ARGV, 4 do
+  answers[#answers + 1] = submit(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
+end
+return answers

@@ -1,0 +1,23 @@
+-- Checks a room whose timer is due: it ends after a long time without speech; else its members are
+-- returned, so that the caller can check their sessions, and the timer is set again.
+-- KEYS: due
+-- ARGV: now_ms, policy (as room_enter), code
+-- Returns: {OK, now, [field, value, ...]} | {GONE, now, [...]} as it was when it ended
+--   | {FENCED, now, 'no_room'}
+-- Writes: due, room (when it ends)
+-- Cost: O(fields of the room)
+--- @include "includes/cell"
+--- @include "includes/room"
+local policy, code, key = cmsgpack.unpack(ARGV[2]), ARGV[3], ROOM .. ARGV[3]
+local spoke_at = tonumber(redis.call('HGET', key, 'spoke_at') or -1)
+if spoke_at < 0 then
+  redis.call('ZREM', DUE, 'room|' .. code)
+  return room_refuses('no_room')
+end
+if now - spoke_at >= policy.idle_ms then
+  local answer = room_answer(Reply.GONE, key)
+  room_end(code, key)
+  return answer
+end
+room_arm(code, key, policy)
+return room_answer(Reply.OK, key)

@@ -1,0 +1,43 @@
+"""Runs the scripts of one deployment by name, over one connection."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from lingua_scheduler.state.scripts import load_scripts
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from lingua_scheduler.state.connection import Connection
+    from lingua_scheduler.state.keys import Cell
+    from lingua_scheduler.state.script import Word
+
+
+class ScriptRunner:
+    """Sends a script to the slot of its cell.
+
+    Every script gets the time first. It is 0 in production, which makes the script ask the server;
+    tests set the time that the server would return. Either way the cell's own time
+    (`lua/includes/clock.lua`) decides.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._scripts = load_scripts()
+        self.now_ms = 0
+
+    def run(self, name: str, cell: Cell, args: tuple[Word, ...] = ()) -> Awaitable[list[Any]]:
+        """Run a script on the keys of a cell."""
+        script = self._scripts[name]
+        return self.connection.run(script, cell.slot, cell.keys, (self.now_ms, *args))
+
+    def command(self, cell: Cell, words: tuple[Word, ...]) -> Awaitable[Any]:
+        """Send one command to the slot of a cell."""
+        return self.connection.command(cell.slot, *words)
+
+    async def warm(self) -> None:
+        """Compile all scripts, so that no utterance has to wait for the compilation."""
+        load, scripts = self.connection.every_master, self._scripts.values()
+        await asyncio.gather(*(load("SCRIPT", "LOAD", script.source) for script in scripts))

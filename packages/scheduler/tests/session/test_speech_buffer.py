@@ -1,0 +1,40 @@
+"""The buffer of an utterance: chunks leave in order, with the stamps of the first and the last."""
+
+from __future__ import annotations
+
+import pytest
+
+from lingua_scheduler.session.speech_buffer import SpeechBuffer, Stamp
+
+pytestmark = pytest.mark.unit
+
+
+def filled(*chunks: bytes) -> SpeechBuffer:
+    buffer = SpeechBuffer()
+    for number, chunk in enumerate(chunks):
+        buffer.add(chunk, Stamp(100.0 * number, number, 7000 + number, number))
+    return buffer
+
+
+def test_all_chunks_leave_with_the_stamps_of_the_first_and_the_last() -> None:
+    buffer = filled(b"ab", b"cd", b"ef")
+    taken = buffer.take(3)
+    assert taken.audio == b"abcdef"
+    assert (taken.first.seq, taken.last.at_ms, taken.last_seq) == (0, 200.0, 2)
+    assert (buffer.size, buffer.chunks) == (0, [])
+
+
+def test_a_part_leaves_the_rest_in_the_buffer() -> None:
+    buffer = filled(b"ab", b"cd", b"ef")
+    taken = buffer.take(2)
+    assert (taken.audio, taken.last_seq) == (b"abcd", 1)
+    assert (buffer.size, buffer.chunks) == (2, [b"ef"])
+    assert buffer.take(1).first.client_ts_ms == 7002
+
+
+def test_a_chunk_without_audio_counts_only_for_the_whole_buffer() -> None:
+    whole, part = filled(b"ab", b"cd"), filled(b"ab", b"cd")
+    for buffer in (whole, part):
+        buffer.complete_at(9)
+    assert whole.take(2).last_seq == 9
+    assert part.take(1).last_seq == 0

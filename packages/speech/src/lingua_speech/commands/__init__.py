@@ -1,0 +1,1 @@
+"""The verbs `lingua node`, `lingua models` and `lingua languages`."""

@@ -1,0 +1,1 @@
+"""The engines of the project, one module or package each; `plugins.py` lists their names."""

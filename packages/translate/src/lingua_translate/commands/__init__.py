@@ -1,0 +1,1 @@
+"""The verbs `lingua translate` and `lingua up`."""

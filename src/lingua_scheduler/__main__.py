@@ -1,5 +1,0 @@
-"""``python -m lingua_scheduler`` is the ``lingua`` command."""
-
-from lingua_scheduler.cli.main import main
-
-raise SystemExit(main())

@@ -1,1 +1,0 @@
-"""What instances say to each other, and what becomes of one that no longer says anything."""

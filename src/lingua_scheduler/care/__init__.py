@@ -1,1 +1,0 @@
-"""What operators look at and put right in the store itself, also when no instance lives."""

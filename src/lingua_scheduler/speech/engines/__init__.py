@@ -1,1 +1,0 @@
-"""The engines that come with the project, one module each; `plugins.py` knows their names."""

@@ -1,8 +1,0 @@
--- Drops a reminder after its work in another cell is done (a foreign slot was given back).
--- KEYS: due
--- ARGV: now_ms, timer
--- Returns: {OK, 0 | 1}
--- Writes: due
--- Cost: O(log n)
---- @include "includes/cell"
-return { Reply.OK, redis.call('ZREM', DUE, ARGV[2]) }

@@ -1,8 +1,0 @@
--- Takes a slot of this very node if it may do the work and was not tried.
-local function take_named(node, demand, pools, skip, member, expires_at, tie)
-  --- @include "includes/demand_admits"
-  if skipped(skip, node) then return nil end
-  local pool = redis.call('HGET', BASE .. 'node:' .. node, 'pool')
-  if not pool or not demand_admits(demand, pools, node, pool) then return nil end
-  return lease_take(node, member, expires_at, tie)
-end
