@@ -313,6 +313,14 @@ class Traveller:
             await self._send(seq)
         return answer
 
+    async def attached(self) -> None:
+        """Wait until its messages are handled: `session_resumed` is sent before the store was read.
+
+        A store that is lost in between ends the resume, and the client must try once more.
+        """
+        await self.socket.ask("client_heartbeat", timestamp=0)
+        await self.socket.expect("server_heartbeat", session_id=self.id)
+
     async def refused(self, name: str, **changes: Any) -> str:
         """Try to go on at an instance; returns why it cannot."""
         socket = await self._company[name].newcomer()

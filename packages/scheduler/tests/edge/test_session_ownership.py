@@ -153,6 +153,7 @@ def test_a_take_over_that_the_store_forgot_is_not_taken_for_a_loss() -> None:
         await asyncio.sleep(0)
         copy = company.save()
         await client.come_back("B")
+        await client.attached()
         await until(lambda: client.id not in company["A"].server.instance.sessions, "moved")
         company.store.kill()
         company.put_back(copy)
