@@ -10,8 +10,8 @@ import pytest
 from lingua_node import Job, Result
 from lingua_wire.codes import CloseCode
 from lingua_wire.from_node import (
-    JobAck,
     JobResult,
+    JobStarted,
     NodeDrain,
     NodeHeartbeat,
 )
@@ -41,7 +41,7 @@ def test_draining_finishes_the_jobs_then_closes() -> None:
             serve = asyncio.create_task(node.serve())
             connection = await scheduler.node()
             connection.send(job())
-            await connection.expect(JobAck)
+            await connection.expect(JobStarted)
             node.drain("an update")
             node.drain("twice is once")
             told = await connection.expect(NodeDrain)
@@ -75,7 +75,7 @@ def test_a_draining_node_refuses_what_still_comes_and_finishes_what_it_has() -> 
             serve = asyncio.create_task(node.serve())
             connection = await scheduler.node()
             connection.send(job("j1"))
-            await connection.expect(JobAck)
+            await connection.expect(JobStarted)
             node.drain("an update")
             await connection.expect(NodeDrain)
             # Assigned before the scheduler received `node_drain`.
@@ -87,7 +87,7 @@ def test_a_draining_node_refuses_what_still_comes_and_finishes_what_it_has() -> 
             connection.acknowledge("j2")
             # The running job is not a new one.
             connection.send(job("j1"))
-            assert (await connection.expect(JobAck)).job_id == "j1"
+            assert (await connection.expect(JobStarted)).job_id == "j1"
             may_end.set()
             assert (await connection.expect(JobResult)).success
             connection.acknowledge("j1")
@@ -116,7 +116,7 @@ def test_a_draining_node_says_so_again_after_a_reconnect() -> None:
             serve = asyncio.create_task(node.serve())
             first = await scheduler.node()
             first.send(job())
-            await first.expect(JobAck)
+            await first.expect(JobStarted)
             node.drain()
             await first.expect(NodeDrain)
             first.cut()
@@ -145,7 +145,7 @@ def test_draining_does_not_wait_longer_than_it_may() -> None:
             serve = asyncio.create_task(node.serve())
             connection = await scheduler.node()
             connection.send(job())
-            await connection.expect(JobAck)
+            await connection.expect(JobStarted)
             node.drain()
             await asyncio.wait_for(serve, 10)
             await asyncio.wait_for(connection.lost.wait(), 10)

@@ -9,7 +9,6 @@ import pytest
 from lingua_node import Job, JobFailed, Node, Result
 from lingua_node.job import Handler
 from lingua_wire.from_node import (
-    JobAck,
     JobCancelAck,
     JobResult,
     JobStarted,
@@ -78,11 +77,10 @@ def test_a_job_is_acked_started_and_answered_in_this_order() -> None:
                 connection.send(job(utterance_index=4, group_id="g", part_index=2))
                 result = await connection.expect(JobResult)
         kinds = [type(message) for message in connection.received[2:]]
-        assert kinds == [JobAck, JobStarted, NodeAsrPartial, NodeAsrPartial, JobResult]
-        ack, started, first, last = connection.received[2:6]
-        for told in (ack, started):
-            assert (told.job_id, told.attempt_id, told.node_id) == ("j1", 1, "n1")
-            assert (told.session_id, told.trace_id) == ("s1", "t1")
+        assert kinds == [JobStarted, NodeAsrPartial, NodeAsrPartial, JobResult]
+        started, first, last = connection.received[2:5]
+        assert (started.job_id, started.attempt_id, started.node_id) == ("j1", 1, "n1")
+        assert (started.session_id, started.trace_id) == ("s1", "t1")
         assert [(p.text, p.is_final, p.attempt_id) for p in (first, last)] == [
             ("hel", False, 1),
             ("hello", True, 1),
@@ -261,7 +259,7 @@ def test_the_same_attempt_twice_runs_once_and_is_answered_again_when_done() -> N
             await barrier(connection)
         assert len(gate.started) == 2  # the job and the barrier
         # The second assignment is acknowledged as the first was, the third by the result.
-        assert [ack.job_id for ack in connection.of(JobAck)] == ["j1", "j1", "barrier"]
+        assert [started.job_id for started in connection.of(JobStarted)] == ["j1", "j1", "barrier"]
         assert [result.job_id for result in connection.of(JobResult)] == ["j1", "j1", "barrier"]
 
     run(scenario())
@@ -346,7 +344,7 @@ def test_an_attempt_that_is_being_cancelled_is_not_promised_again() -> None:
             await asyncio.wait_for(is_asked.wait(), 10)
             connection.send(job())
             await barrier(connection)
-            assert [ack.job_id for ack in connection.of(JobAck)] == ["j1", "barrier"]
+            assert [started.job_id for started in connection.of(JobStarted)] == ["j1", "barrier"]
             may_end.set()
             assert (await connection.expect(JobCancelAck)).stopped
 

@@ -12,7 +12,6 @@ from lingua_node import Job, Result
 from lingua_node.old_node import HEARTBEAT_S, OldNode
 from lingua_node.simulate import Simulation
 from lingua_wire.from_node import (
-    JobAck,
     JobCancelAck,
     JobResult,
     JobStarted,
@@ -98,7 +97,7 @@ def test_a_result_is_the_first_sign_of_life_of_a_job() -> None:
                 connection.send(job())
                 result = await connection.expect(JobResult)
         assert result.success
-        assert connection.of(JobAck) == []
+        assert connection.of(JobStarted) == []
         assert connection.of(JobStarted) == []
         assert [partial.attempt_id for partial in connection.of(NodeAsrPartial)] == [None]
 

@@ -12,8 +12,8 @@ import pytest
 from lingua_node import Job, Node, Result
 from lingua_wire.codes import CloseCode
 from lingua_wire.from_node import (
-    JobAck,
     JobResult,
+    JobStarted,
     NodeHeartbeat,
     NodeRegister,
 )
@@ -85,7 +85,7 @@ def test_a_job_goes_on_without_a_connection_and_is_answered_on_the_next() -> Non
             async with serving(node):
                 first = await scheduler.node()
                 first.send(job("j1", 2))
-                await first.expect(JobAck)
+                await first.expect(JobStarted)
                 # The registration is not answered, so that the job ends without a connection.
                 scheduler.on_register, answers = None, scheduler.on_register
                 first.cut()
@@ -117,7 +117,7 @@ def test_an_unsendable_result_of_a_lost_connection_is_reported_as_a_failure() ->
             async with serving(node):
                 first = await scheduler.node()
                 first.send(job())
-                await first.expect(JobAck)
+                await first.expect(JobStarted)
                 scheduler.on_register, answers = None, scheduler.on_register
                 first.cut()
                 second = await scheduler.connection()

@@ -13,7 +13,7 @@ import pytest
 
 from lingua_node.settings import DEFAULT_URL
 from lingua_wire.codes import CloseCode
-from lingua_wire.from_node import JobAck, JobResult, NodeAsrPartial, NodeDrain
+from lingua_wire.from_node import JobResult, JobStarted, NodeAsrPartial, NodeDrain
 from lingua_wire.to_node import NodeErrorMessage
 from node_peer import ScriptedScheduler, job, run, scripted_scheduler
 from workspace import ROOT
@@ -93,7 +93,7 @@ def test_a_second_signal_does_not_wait_for_the_jobs() -> None:
         ):
             connection = await scheduler.node()
             connection.send(job())
-            await connection.expect(JobAck)
+            await connection.expect(JobStarted)
             process.terminate()
             await connection.expect(NodeDrain)
             process.terminate()
@@ -112,7 +112,7 @@ def test_a_signalled_program_refuses_new_jobs_and_ends_though_a_job_does_not() -
         ):
             connection = await scheduler.node()
             connection.send(job("j1"))
-            await connection.expect(JobAck)
+            await connection.expect(JobStarted)
             process.terminate()
             await connection.expect(NodeDrain)
             connection.send(job("j2"))

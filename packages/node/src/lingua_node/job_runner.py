@@ -17,7 +17,7 @@ import msgspec
 from lingua_node.job import Handler, Job, JobFailed, Result, failure_message
 from lingua_node.result_buffer import ResultBuffer
 from lingua_node.stats import Stats
-from lingua_wire.from_node import JobAck, JobCancelAck, JobStarted
+from lingua_wire.from_node import JobCancelAck, JobStarted
 from lingua_wire.shared import RunningJob
 
 if TYPE_CHECKING:
@@ -177,10 +177,10 @@ class JobRunner:
         task.add_done_callback(partial(self._ended, job))
 
     def _report_started(self, message: JobAssign) -> None:
-        # Both at once: a job never waits here; beyond `max_jobs` it is refused.
-        for kind in (JobAck, JobStarted) if self._acks else ():
+        # No `job_ack` before it: a job never waits here; beyond `max_jobs` it is refused.
+        if self._acks:
             self._outbox.send(
-                kind(
+                JobStarted(
                     job_id=message.job_id,
                     attempt_id=message.attempt_id,
                     node_id=self.node_id,

@@ -1,7 +1,8 @@
 """Tasks with an owner: none is forgotten, and every failure is reported.
 
 One `Tasks` per instance. A task that ends with an unhandled error is reported to the owner, which
-logs and counts it. The other tasks go on: an error in one session must not affect others.
+logs and counts it. The other tasks go on: an error in one session must not affect others. Work that
+usually waits for the store alone is begun as a step (`steps.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lingua_scheduler.errors import StoreUnavailable
+from lingua_scheduler.steps import Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -28,10 +30,14 @@ class Tasks:
         # Kept, because looking it up costs as much as making the task.
         self._loop = asyncio.get_running_loop()
         self._running: set[asyncio.Task[Any]] = set()
+        self._steps: set[Step] = set()
+        # Set while no step waits for an answer.
+        self._no_steps = asyncio.Event()
+        self._no_steps.set()
         self._ending = False
 
     def __len__(self) -> int:
-        return len(self._running)
+        return len(self._running) + len(self._steps)
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run a coroutine until it ends or the owner does."""
@@ -42,18 +48,48 @@ class Tasks:
         self._running.add(task)
         task.add_done_callback(self._done)
 
+    def begin(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine at once, without a task while it waits for the store alone."""
+        if self._ending:
+            work.close()
+            return
+        step = Step(work, self._step_ended, self._needs_task)
+        self._steps.add(step)
+        self._no_steps.clear()
+        step.advance()
+
     async def rest(self, limit_s: float) -> None:
         """Give the running tasks some time to end by themselves."""
-        if self._running:
-            await asyncio.wait(list(self._running), timeout=limit_s)
+        if len(self):
+            steps = self._loop.create_task(self._no_steps.wait())
+            await asyncio.wait([steps, *self._running], timeout=limit_s)
+            steps.cancel()
 
     async def end(self) -> None:
         """Cancel the running tasks and wait for them."""
         self._ending = True
+        for step in list(self._steps):
+            step.close()
+        self._steps.clear()
+        self._no_steps.set()
         running = list(self._running)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+    def _step_ended(self, step: Step, error: Exception | None) -> None:
+        self._forget(step)
+        if error is not None:
+            self._on_error(error)
+
+    def _needs_task(self, step: Step, rest: Coroutine[Any, Any, Any]) -> None:
+        self._forget(step)
+        self.start(rest)
+
+    def _forget(self, step: Step) -> None:
+        self._steps.discard(step)
+        if not self._steps:
+            self._no_steps.set()
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

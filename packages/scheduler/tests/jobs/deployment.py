@@ -80,6 +80,9 @@ class TracedRunner(ScriptRunner):
     def run(self, name: str, cell: Cell, args: tuple[Word, ...] = ()) -> Awaitable[list[Any]]:
         return self.traced(name, cell, args)
 
+    def ask(self, name: str, cell: Cell, args: tuple[Word, ...] = ()) -> Any:
+        return self.traced(name, cell, args)
+
     async def traced(self, name: str, cell: Cell, args: tuple[Word, ...]) -> list[Any]:
         """Take the chosen step, record the call and make it."""
         step = self.before.pop(name, None)

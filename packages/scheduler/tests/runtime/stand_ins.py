@@ -157,6 +157,8 @@ class NotedTasks:
         self.started.append(cast("Any", work).__name__)
         work.close()
 
+    begin = start
+
 
 class UnusedConnection:
     """A connection to a store that a test must not use."""

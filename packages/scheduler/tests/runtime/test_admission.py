@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -234,8 +235,10 @@ def test_what_was_made_before_the_client_came_back_here_is_submitted_again(store
         with pytest.raises(ResumeRefused):
             await here.registry.resume(speaker.back(resume_token="x"), outlet, tenant="")
         # Its job is built under the old fence; the new one reaches the store first.
+        resuming = asyncio.create_task(here.registry.resume(speaker.back(), outlet, tenant=""))
+        await asyncio.sleep(0)
         speaker.say()
-        back = await here.registry.resume(speaker.back(), outlet, tenant="")
+        back = await resuming
         job = await worker.job()
         assert back.session is speaker.session
         stored = here.jobs.get(job.job_id)

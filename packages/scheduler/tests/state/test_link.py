@@ -12,7 +12,9 @@ import pytest
 import uvloop
 
 from lingua_scheduler.errors import OutcomeUnknown, StoreRejected, StoreUnavailable
-from lingua_scheduler.state.link import Address, LinkOptions, StoreCall, StoreLink, refuse
+from lingua_scheduler.state.link import Address, LinkOptions, StoreCall, StoreLink, pack, refuse
+from lingua_scheduler.steps import Answer
+from lingua_scheduler.tasks import Tasks
 from servers import Server, free_port, start_server, until
 
 if TYPE_CHECKING:
@@ -79,6 +81,38 @@ def test_all_calls_of_one_tick_leave_in_one_write(server: Server, runner: Runner
         assert counter.writes == 1
         assert await link.command("PING") == b"PONG"
         assert counter.writes == 2
+        await link.close()
+
+    runner(scenario())
+
+
+@runners
+def test_a_step_goes_on_after_the_tasks_whose_replies_came_before_its_own(
+    server: Server, runner: Runner
+) -> None:
+    async def scenario() -> None:
+        link, order, tasks = await connected(server.address), list[object](), []
+
+        def ask(words: tuple[str, ...]) -> Answer:
+            answer = Answer()
+            link.submit(StoreCall(answer, pack(words), None, 0, time.monotonic() + 60))
+            return answer
+
+        async def step(number: int) -> None:
+            order.append(await ask(("ECHO", str(number))))
+
+        async def task(number: int) -> None:
+            order.append(await link.command("ECHO", number))
+
+        owner = Tasks(on_error=order.append)
+        for number in range(0, 90, 3):
+            owner.begin(step(number))
+            owner.begin(step(number + 1))
+            tasks.append(asyncio.create_task(task(number + 2)))
+            await asyncio.sleep(0)
+        await owner.rest(60)
+        await asyncio.gather(*tasks)
+        assert order == [b"%d" % number for number in range(90)]
         await link.close()
 
     runner(scenario())

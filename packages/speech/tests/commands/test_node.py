@@ -14,7 +14,7 @@ from commands.node_command import ended, parsed
 from lingua_node.settings import DEFAULT_URL
 from lingua_speech.commands import node as command
 from lingua_wire.errors import ConfigError
-from lingua_wire.from_node import JobAck, JobResult, NodeDrain, NodeRegister
+from lingua_wire.from_node import JobResult, JobStarted, NodeDrain, NodeRegister
 from lingua_wire.to_node import NodeErrorMessage
 from node_peer import Connection, ScriptedScheduler, ignored, job, run, scripted_scheduler
 
@@ -107,7 +107,7 @@ def test_a_signal_drains_it_and_it_says_what_it_did(number: signal.Signals) -> N
             async with started(scheduler, *words) as process:
                 connection = await scheduler.node()
                 connection.send(job())
-                await connection.expect(JobAck)
+                await connection.expect(JobStarted)
                 process.send_signal(number)
                 await connection.expect(NodeDrain)
                 result = await connection.expect(JobResult)
@@ -135,7 +135,7 @@ def test_a_second_signal_ends_it_at_once() -> None:
         ):
             connection = await scheduler.node()
             connection.send(job())
-            await connection.expect(JobAck)
+            await connection.expect(JobStarted)
             process.terminate()
             await connection.expect(NodeDrain)
             process.terminate()
@@ -200,7 +200,7 @@ def test_a_lost_instance_is_told_once_and_the_other_one_serves() -> None:
         ):
             first = await a.node()
             first.send(job())
-            await first.expect(JobAck)
+            await first.expect(JobStarted)
             first.cut()
             second = await b.node()
             assert (await second.expect(JobResult)).success
@@ -261,7 +261,7 @@ def test_the_older_protocol_can_be_tried() -> None:
                 process.terminate()
                 code, out, err = await ended(process)
         assert (code, err) == (0, "")
-        assert connection.of(JobAck) == []
+        assert connection.of(JobStarted) == []
         assert "old: registered as old" in out
         assert "1 jobs, 1 done in " in out
 

@@ -16,7 +16,7 @@ from commands import node_command
 from commands.node_command import ended, parsed
 from engine_node import install_engines, process_exists, spoken, until
 from lingua_wire.errors import ConfigError
-from lingua_wire.from_node import JobAck, JobResult, NodeDrain, NodeRegister
+from lingua_wire.from_node import JobResult, JobStarted, NodeDrain, NodeRegister
 from lingua_wire.to_node import NodeErrorMessage
 from node_peer import ScriptedScheduler, job, run, scripted_scheduler
 
@@ -222,7 +222,7 @@ def test_a_signal_while_it_loads_ends_it_and_a_second_one_ends_jobs() -> None:
                 connection = await asyncio.wait_for(scheduler.connections.get(), 30)
                 await connection.expect(NodeRegister)
                 connection.send(job(audio=spoken("asr!slow!once!met", 500)))
-                await connection.expect(JobAck)
+                await connection.expect(JobStarted)
                 process.terminate()
                 await connection.expect(NodeDrain)
                 process.terminate()

@@ -1,7 +1,9 @@
 """Writes the frames of one WebSocket: batched by turn of the event loop, with a bound on backlog.
 
-Frames that are written within one turn of the loop leave in one system call. The bytes that the
-peer has not read are bounded: a peer that stays over the bound is reported to `on_slow`.
+Frames that are written within one turn of the loop leave in one system call. A frame that may wait
+(an acknowledgement, which nobody acts upon at once) leaves with the next other frame, or after 20
+ms. The bytes that the peer has not read are bounded: a peer that stays over the bound is reported
+to `on_slow`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 UNTRIED_FACTOR: Final = 4
 # A peer is behind when its unread bytes exceed this fraction (1/4) of the bound.
 BEHIND_PART: Final = 4
+# How long a frame that may wait does so.
+WAIT_S: Final = 0.02
 
 
 class FrameWriter:
@@ -29,6 +33,8 @@ class FrameWriter:
         "_frames",
         "_is_check_pending",
         "_is_ended",
+        "_is_flush_due",
+        "_is_timer_set",
         "_loop",
         "_on_slow",
         "_send_bytes_max",
@@ -52,6 +58,9 @@ class FrameWriter:
         # Frames written in this turn of the loop, and the bytes of their payloads.
         self._frames: list[bytes] = []
         self._bytes = 0
+        # They leave after this turn of the loop; or at the latest when the timer ends.
+        self._is_flush_due = False
+        self._is_timer_set = False
         self._is_ended = False
 
     @property
@@ -69,25 +78,31 @@ class FrameWriter:
         """Whether the peer has so many unread bytes that large messages should wait."""
         return self.buffered > self._send_bytes_max // BEHIND_PART
 
-    def send(self, first: int, data: bytes) -> None:
+    def send(self, first: int, data: bytes, *, may_wait: bool = False) -> None:
         """Write one frame and check the backlog."""
-        self.write(first, data)
+        self.write(first, data, may_wait=may_wait)
         self._check_backlog(len(data))
 
     def send_parts(self, first: int, parts: tuple[bytes, ...]) -> None:
         """Write one frame whose payload is given in parts; large parts are not copied."""
         size = sum(map(len, parts))
-        if not self._frames:
+        if not self._is_flush_due:
+            self._is_flush_due = True
             self._loop.call_soon(self.flush)
         self._frames += (header_of(first, size), *parts)
         self._bytes += size
         self._check_backlog(size)
 
-    def write(self, first: int, data: bytes) -> None:
+    def write(self, first: int, data: bytes, *, may_wait: bool = False) -> None:
         """Write one frame without a backlog check; it leaves after this turn of the loop."""
         size, frames = len(data), self._frames
-        if not frames:
-            self._loop.call_soon(self.flush)
+        if not self._is_flush_due:
+            if not may_wait:
+                self._is_flush_due = True
+                self._loop.call_soon(self.flush)
+            elif not self._is_timer_set:
+                self._is_timer_set = True
+                self._loop.call_later(WAIT_S, self._flush_waiting)
         if size < COPIED_BYTES_MAX:
             frames.append(header_of(first, size) + data)
         else:
@@ -97,6 +112,7 @@ class FrameWriter:
     def flush(self) -> None:
         """Hand all frames to the transport now."""
         frames, size = self._frames, self._bytes
+        self._is_flush_due = False
         if not frames:
             return
         self._frames, self._bytes = [], 0
@@ -109,6 +125,10 @@ class FrameWriter:
         else:
             # Not joined: a message to many peers is in memory once, however slowly they read it.
             self._transport.writelines(frames)
+
+    def _flush_waiting(self) -> None:
+        self._is_timer_set = False
+        self.flush()
 
     def discard(self) -> None:
         """Drop the frames that were not handed to the transport."""

@@ -24,6 +24,7 @@ from lingua_wire.codec import NODE_MESSAGES, form_of
 from lingua_wire.codes import CloseCode, ErrorCode
 from lingua_wire.errors import InvalidInput, InvalidMessage
 from lingua_wire.to_node import (
+    JobResultAck,
     NodeErrorMessage,
     NodeTokenExpiring,
     NodeTokenRefreshed,
@@ -84,7 +85,7 @@ class NodeSocket:
         """Send one message; tells whether the socket was open."""
         if not self.wire.is_open:
             return False
-        self._write(self._encode(message))
+        self._write(self._encode(message), may_wait=message.__class__ is JobResultAck)
         return self.wire.is_open
 
     def assign(self, message: JobAssign, lane: str) -> bool:  # noqa: ARG002 for older nodes
@@ -283,7 +284,7 @@ class Working:
             self._socket.used()
 
     def _result(self, result: m.JobResult) -> None:
-        self._services.tasks.start(self._reports.report(self._node, result))
+        self._services.tasks.begin(self._reports.report(self._node, result))
 
     def _ack(self, ack: m.JobAck) -> None:
         self._node.acknowledged()

@@ -228,7 +228,7 @@ class Admission:
         parts.window.add(utterance.index, len(utterance.targets), self.clock.now_ms())
         parts.progress.index_submitted(utterance.index)
         parts.acceptances.submitted(utterance, len(utterance.targets))
-        self.tasks.start(self._submit_jobs(utterance, self._jobs_of(utterance)))
+        self.tasks.begin(self._submit_jobs(utterance, self._jobs_of(utterance)))
 
     def _jobs_of(self, utterance: PendingUtterance) -> list[LiveJob]:
         indices, last = self.parts.indices, len(utterance.targets) - 1

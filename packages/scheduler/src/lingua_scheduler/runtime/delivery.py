@@ -378,8 +378,11 @@ class Deliverer:
             return missing_message(
                 record.id, outcome, record.epoch, trace_id=record.trace_id, at_ms=wall
             )
-        kept = decode_result(outcome.payload)
-        shown = Shown() if job is None else self._shown(outcome, job, kept, now_ms)
+        if job is None:
+            kept, shown = decode_result(outcome.payload), Shown()
+        else:
+            kept = job.result_in(outcome.payload)
+            shown = self._shown(outcome, job, kept, now_ms)
         return result_message(record.id, record.epoch, outcome, kept, shown=shown, sent_at_ms=wall)
 
     def _shown(self, outcome: Released, job: LiveJob, kept: StoredResult, now_ms: float) -> Shown:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from lingua_scheduler.jobs.job import JobState
+from lingua_scheduler.jobs.result import decode_result
 from lingua_scheduler.runtime.job_run import JobRun
 from lingua_scheduler.runtime.utterance import STREAM_START, StreamPosition
 from lingua_wire.to_node import JobAssign  # noqa: TC001 msgspec reads it
@@ -19,6 +20,7 @@ from lingua_wire.to_node import JobAssign  # noqa: TC001 msgspec reads it
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lingua_scheduler.jobs.result import StoredResult
     from lingua_scheduler.session.timeline import Marks
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.records import JobSpec
@@ -106,6 +108,8 @@ class LiveJob:
     # The store has it from us, or may have it: then a duplicate is this very job.
     may_be_stored: bool = False
     is_failure_sent: bool = False
+    # Its node's report as the store keeps it, and the same encoded.
+    reported: tuple[StoredResult, bytes] | None = None
     # Its node, on another instance, buffers slices without reporting them.
     is_buffered: bool = False
 
@@ -164,6 +168,16 @@ class LiveJob:
             if self.on_node is not None:
                 self.on_node(self.node)
         self.run.advance(JobState.RUNNING if is_running else JobState.ACCEPTED)
+
+    def report(self, result: StoredResult, payload: bytes | tuple[bytes, bytes]) -> None:
+        """Keep its node's report until the outcome is delivered."""
+        self.reported = (result, payload if isinstance(payload, bytes) else payload[0])
+
+    def result_in(self, payload: bytes) -> StoredResult:
+        """Return the result of a released outcome; usually it is at hand and not decoded again."""
+        if self.reported is not None and self.reported[1] is payload:
+            return self.reported[0]
+        return decode_result(payload)
 
     def buffered(self) -> None:
         """Note that its node buffers slices without reporting them."""

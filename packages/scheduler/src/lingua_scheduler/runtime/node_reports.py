@@ -22,6 +22,8 @@ from lingua_scheduler.tasks import all_of
 from lingua_wire.shared import NetworkTimings
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from lingua_scheduler.clock import Clock
     from lingua_scheduler.jobs.dispatcher import Dispatcher, Work
     from lingua_scheduler.jobs.result import StoredResult, Verdict
@@ -109,14 +111,15 @@ class NodeReports:
         if verdict.retryable:
             await self._give_back(node, job, home, result)
             return
-        answer, work = await self._settle(node, job, home, result)
+        settle = self._settlement(node, job, home, result, verdict)
+        answer, work = await self._until_settled(settle)
         tries_left = LOST_JOB_TRIES
         while answer.reply is Reply.NO_JOB and job is not None and tries_left:
             # The store lost a job that is here: its session's owner submits it again.
             tries_left -= 1
             await self.retry.until_stored(job.owner.recover)
             await asyncio.sleep(LOST_JOB_EVERY_S)
-            answer, work = await self._settle(node, job, home, result)
+            answer, work = await self._until_settled(settle)
         is_news = job is not None and answer.reply is Reply.ALREADY and not job.times.settled
         if job is not None and (answer.reply is Reply.SETTLED or is_news):
             self._settled(job, verdict, result, now)
@@ -129,10 +132,15 @@ class NodeReports:
             # The answer that carried the outcome was lost.
             await job.owner.recover()
 
-    async def _settle(
-        self, node: LiveNode, job: LiveJob | None, home: Cell, result: JobResult
-    ) -> tuple[Settled, Work]:
-        verdict = verdict_of(result)
+    def _settlement(
+        self,
+        node: LiveNode,
+        job: LiveJob | None,
+        home: Cell,
+        result: JobResult,
+        verdict: Verdict,
+    ) -> Callable[[], Awaitable[tuple[Settled, Work]]]:
+        """Return the call of the store that ends a job with its node's report."""
         payload: bytes | tuple[bytes, bytes] = b""
         if verdict.kind == "completed":
             trace = job.assign.trace_id if job is not None else result.trace_id
@@ -143,7 +151,9 @@ class NodeReports:
                 payload = encode_result(kept), encode_result(without_sound(kept))
             else:
                 payload = encode_result(kept)
-        settle = partial(
+            if job is not None:
+                job.report(kept, payload)
+        return partial(
             self.dispatcher.settle,
             home,
             result.job_id,
@@ -153,6 +163,10 @@ class NodeReports:
             reason=verdict.reason,
             payload=payload,
         )
+
+    async def _until_settled(
+        self, settle: Callable[[], Awaitable[tuple[Settled, Work]]]
+    ) -> tuple[Settled, Work]:
         try:
             return await settle()
         except StoreUnavailable:

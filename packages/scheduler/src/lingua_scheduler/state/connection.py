@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from lingua_scheduler.state.link import StoreLink
     from lingua_scheduler.state.script import Script, Word
+    from lingua_scheduler.steps import Answer
 
 # The longest BLOCK of a blocking read, unless `dedicated` is given another one.
 LONGEST_BLOCK_MS = 10_000
@@ -35,6 +36,12 @@ class Connection(Protocol):
         self, script: Script, slot: int, keys: tuple[Word, ...], args: tuple[Word, ...]
     ) -> asyncio.Future[Any]:
         """Run the script; the future gives its reply with strings as bytes."""
+        ...
+
+    def ask(
+        self, script: Script, slot: int, keys: tuple[Word, ...], args: tuple[Word, ...]
+    ) -> Answer:
+        """Run the script for a step (`steps.py`), which goes on in the callback of the reply."""
         ...
 
     def command(self, slot: int, *words: Word) -> asyncio.Future[Any]:

@@ -58,7 +58,7 @@ class JobScripts:
         words: list[Word] = []
         for job, spec, body, park in jobs:
             words += (job, pack(spec), body, park)
-        raw = await self._runner.run("job_submit", cell, (self._policy, audio, *words))
+        raw = await self._runner.ask("job_submit", cell, (self._policy, audio, *words))
         return [read_submitted(answer, cell) for answer in raw]
 
     async def place(self, cell: Cell, job: str, *, park: int = 0) -> Submitted:
@@ -119,7 +119,7 @@ class JobScripts:
         """
         payload, text = payload if isinstance(payload, tuple) else (payload, b"")
         report = (kind, reason_word(reason), payload, self._binding_ms, text)
-        raw = await self._runner.run(
+        raw = await self._runner.ask(
             "job_settle", cell, (self._policy, job, attempt, node, *report)
         )
         return read_settled(raw, cell, Given(job, payload, text))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 import hiredis
 
 from lingua_scheduler.errors import OutcomeUnknown, StoreRejected, StoreUnavailable
+from lingua_scheduler.steps import Answer
 
 if TYPE_CHECKING:
     import ssl
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.script import Script, Word
 
     ErrorPolicy = Callable[["StoreLink", "StoreCall", str], None]
+    Sending = Callable[["StoreCall"], None]
 
 # The stub of hiredis types the argument as a tuple of exactly one item.
 pack = cast("Callable[[tuple[Word, ...]], bytes]", hiredis.pack_command)
@@ -80,13 +82,16 @@ class LinkOptions:
 
 
 class StoreCall:
-    """One command in flight: its bytes, kept for a resend, and the future of its reply."""
+    """One command in flight: its bytes, kept for a resend, and the future of its reply.
+
+    The reply of a step's call has an `Answer` in place of a future.
+    """
 
     __slots__ = ("deadline", "expires", "future", "packed", "retries", "script", "slot", "turns")
 
     def __init__(
         self,
-        future: asyncio.Future[Any],
+        future: asyncio.Future[Any] | Answer,
         packed: bytes,
         script: Script | None,
         slot: int,
@@ -165,6 +170,8 @@ class StoreLink(asyncio.Protocol):
         self._pending: deque[StoreCall] = deque()
         # The timer of the oldest pending call; None while idle.
         self._watch: asyncio.TimerHandle | None = None
+        # A task that got its reply in this turn of the loop has not gone on yet.
+        self._is_waking = False
         # The call that was overdue at the last check.
         self._suspect: StoreCall | None = None
 
@@ -179,25 +186,26 @@ class StoreLink(asyncio.Protocol):
 
     def submit_asking(self, call: StoreCall) -> None:
         """Submit the call with ASKING right before it, as an ASK redirect requires."""
-        asking = StoreCall(self._loop.create_future(), ASKING, None, call.slot, call.expires)
-        asking.future.cancel()  # its reply is not needed, and it must never be resent alone
-        self.submit(asking)
+        unread = self._loop.create_future()
+        unread.cancel()  # its reply is not needed, and it must never be resent alone
+        self.submit(StoreCall(unread, ASKING, None, call.slot, call.expires))
         self.submit(call)
 
     def command(self, *words: Word) -> asyncio.Future[Any]:
         """Send one command and return the future of its reply."""
-        call = self._new_call(words, self._timeout_s)
-        self.submit(call)
-        return call.future
+        return self._call(words, self._timeout_s, self.submit)
 
     @property
     def is_idle(self) -> bool:
         """Whether no call is pending."""
         return not self._pending and not self._unsent
 
-    def _new_call(self, words: tuple[Word, ...], patience_s: float) -> StoreCall:
+    def _call(
+        self, words: tuple[Word, ...], patience_s: float, send: Sending
+    ) -> asyncio.Future[Any]:
         future = self._loop.create_future()
-        return StoreCall(future, pack(words), None, 0, monotonic() + patience_s)
+        send(StoreCall(future, pack(words), None, 0, monotonic() + patience_s))
+        return future
 
     def _enqueue(self, call: StoreCall) -> None:
         if not self._unsent:
@@ -232,9 +240,28 @@ class StoreLink(asyncio.Protocol):
                 if reply.__class__ is hiredis.ReplyError:
                     self._on_error(self, call, str(reply))
                 elif not call.future.done():
-                    call.future.set_result(reply)
+                    self._answer(call.future, reply)
         except hiredis.ProtocolError as error:
             self.drop(f"the server broke the protocol: {error}")
+
+    def _answer(self, receiver: asyncio.Future[Any] | Answer, reply: Any) -> None:
+        """Give a reply to its receiver; nobody goes on before those whose replies came earlier.
+
+        A step goes on at once, a task only in the next turn of the loop. After the reply of a task,
+        steps wait for that turn, too.
+        """
+        if receiver.__class__ is not Answer:
+            receiver.set_result(reply)
+            if not self._is_waking:
+                self._is_waking = True
+                self._loop.call_soon(self._woken)
+        elif self._is_waking:
+            self._loop.call_soon(receiver.set_result, reply)
+        else:
+            receiver.set_result(reply)
+
+    def _woken(self) -> None:
+        self._is_waking = False
 
     def _look_at_oldest(self) -> None:
         """Drop the connection if the oldest call is overdue at two checks in a row."""
@@ -351,9 +378,7 @@ class StoreLink(asyncio.Protocol):
         self.is_connected = True
 
     def _exchange(self, *words: Word) -> asyncio.Future[Any]:
-        call = self._new_call(words, self._options.connect_timeout_ms / 1000)
-        self._enqueue(call)
-        return call.future
+        return self._call(words, self._options.connect_timeout_ms / 1000, self._enqueue)
 
 
 def connect_problem(error: OSError) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.connection import Connection
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.script import Word
+    from lingua_scheduler.steps import Answer
 
 
 class ScriptRunner:
@@ -32,6 +33,11 @@ class ScriptRunner:
         """Run a script on the keys of a cell."""
         script = self._scripts[name]
         return self.connection.run(script, cell.slot, cell.keys, (self.now_ms, *args))
+
+    def ask(self, name: str, cell: Cell, args: tuple[Word, ...] = ()) -> Answer:
+        """Run a script of the usual path, for a step."""
+        script = self._scripts[name]
+        return self.connection.ask(script, cell.slot, cell.keys, (self.now_ms, *args))
 
     def command(self, cell: Cell, words: tuple[Word, ...]) -> Awaitable[Any]:
         """Send one command to the slot of a cell."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lingua_scheduler.errors import StoreRejected, StoreUnavailable
 from lingua_scheduler.state.connection import LONGEST_BLOCK_MS, Connection
 from lingua_scheduler.state.link import TRANSIENT, StoreCall, StoreLink, pack, refuse
+from lingua_scheduler.steps import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +53,15 @@ class CallingConnection(Connection):
         future = self._loop.create_future()
         self._send(StoreCall(future, packed, script, slot, monotonic() + self._timeout_s))
         return future
+
+    def ask(
+        self, script: Script, slot: int, keys: tuple[Word, ...], args: tuple[Word, ...]
+    ) -> Answer:
+        """Run the script for a step, which needs no future."""
+        packed = pack((b"EVALSHA", script.sha, len(keys), *keys, *args))
+        answer = Answer()
+        self._send(StoreCall(answer, packed, script, slot, monotonic() + self._timeout_s))
+        return answer
 
     def command(self, slot: int, *words: Word) -> asyncio.Future[Any]:
         """Send any command that does not block on the server."""

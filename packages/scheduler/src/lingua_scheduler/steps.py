@@ -1,0 +1,138 @@
+"""Steps: coroutines that need no task while they wait for nothing but the store.
+
+Most work of an instance is a coroutine that asks the store once and acts on its answer. A task and
+a future would cost more than such work itself. A step runs at once, in the callback that causes it,
+and goes on in the callback that brings the answer. A step that waits for anything else (a pause, a
+lock, another coroutine) becomes a task there. So the usual case needs no task, and no case needs
+another path. `Tasks` owns the steps and what becomes of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from types import coroutine
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
+
+
+class Answer:
+    """An answer that is outstanding; at most one coroutine awaits it.
+
+    It is set like a future. A step goes on right then; a task that awaits it goes on in the next
+    turn of the loop.
+    """
+
+    __slots__ = ("_error", "_go_on", "_is_done", "_value")
+
+    def __init__(self) -> None:
+        self._is_done = False
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._go_on: Callable[[], None] | None = None
+
+    def done(self) -> bool:
+        """Tell whether it is set, or awaited no more."""
+        return self._is_done
+
+    def set_result(self, value: Any) -> None:
+        """Set the answer; a late one changes nothing."""
+        if self._is_done:
+            return
+        self._is_done = True
+        self._value = value
+        if self._go_on is not None:
+            self._go_on()
+
+    def set_exception(self, error: BaseException) -> None:
+        """Set the error to be raised in place of an answer."""
+        self._error = error
+        self.set_result(None)
+
+    def exception(self) -> BaseException | None:
+        """Return the error that was set."""
+        return self._error
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        if not self._is_done:
+            step = Step.current
+            try:
+                if step is not None:
+                    self._go_on = step.advance
+                    yield self
+                else:
+                    future = asyncio.get_running_loop().create_future()
+                    self._go_on = partial(_wake, future)
+                    yield from future
+            finally:
+                self._is_done = True
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():  # its task may have been cancelled
+        future.set_result(None)
+
+
+class Step:
+    """A coroutine that runs without a task."""
+
+    __slots__ = ("_ended", "_needs_task", "_work")
+
+    # The step that runs now; steps run inside callbacks of the loop, never at the same time.
+    current: Step | None = None
+
+    def __init__(
+        self,
+        work: Coroutine[Any, Any, Any],
+        ended: Callable[[Step, Exception | None], None],
+        needs_task: Callable[[Step, Coroutine[Any, Any, Any]], None],
+    ) -> None:
+        self._work = work
+        # Called once when it has ended, with its error.
+        self._ended = ended
+        # Called once, instead, when it waits for something else; with what is left of it.
+        self._needs_task = needs_task
+
+    def advance(self) -> None:
+        """Run until it waits for an answer, ends, or needs a task."""
+        before, Step.current = Step.current, self
+        try:
+            waits_for = self._work.send(None)
+        except StopIteration:
+            self._ended(self, None)
+        except Exception as error:  # noqa: BLE001 reported to the owner, like that of a task
+            self._ended(self, error)
+        else:
+            if waits_for.__class__ is not Answer:
+                self._needs_task(self, _rest_of(self._work, waits_for))
+        finally:
+            Step.current = before
+
+    def close(self) -> None:
+        """End it where it waits."""
+        self._work.close()
+
+
+async def _rest_of(work: Coroutine[Any, Any, Any], waits_for: Any) -> None:
+    """Go on with a coroutine that has begun, where it waits for this."""
+    await _resumed(work, waits_for)
+
+
+@coroutine
+def _resumed(work: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, None]:
+    while True:
+        try:
+            value = yield waits_for
+        except BaseException as error:  # noqa: BLE001 its own, such as a cancellation
+            go_on = partial(work.throw, error)
+        else:
+            go_on = partial(work.send, value)
+        try:
+            waits_for = go_on()
+        except StopIteration:
+            return
