@@ -94,7 +94,7 @@ class StoreCall:
     ) -> None:
         self.future = future
         self.packed = packed
-        # The script of an EVALSHA, else None.
+        # The script of an FCALL, else None.
         self.script = script
         self.slot = slot
         # The monotonic time after which the call is not sent again.
@@ -119,12 +119,6 @@ class StoreCall:
             self.future.set_exception(error)
             # Marks the error as retrieved, for a caller that was cancelled before it awaited.
             self.future.exception()
-
-    def send_source(self, script: Script) -> None:
-        """Turn the packed EVALSHA into an EVAL, which also loads the script."""
-        count, _, _, _, _, rest = self.packed.split(b"\r\n", 5)
-        source = script.source
-        self.packed = b"%b\r\n$4\r\nEVAL\r\n$%d\r\n%b\r\n%b" % (count, len(source), source, rest)
 
 
 def refuse(link: StoreLink, call: StoreCall, text: str) -> None:
