@@ -17,6 +17,7 @@ from lingua_scheduler.state.scripts import load_scripts
 if TYPE_CHECKING:
     from lingua_scheduler.state.connection import Connection
     from lingua_scheduler.state.script import Script, Word
+    from lingua_scheduler.steps import Answer
 
 # Less than what counts as a leap.
 LOOK_EVERY_MS = 2500
@@ -47,6 +48,9 @@ class Lived:
             self._told_ms[keys[0]] = wall_ms()
         return await self._connection.run(script, slot, keys, args)
 
+    # The same for steps.
+    ask = run
+
     async def _pass(self, slot: int, keys: tuple[Word, ...], now_ms: int) -> None:
         at_ms = self._told_ms.get(keys[0], now_ms)
         self._told_ms[keys[0]] = now_ms
@@ -68,15 +72,24 @@ class Steps:
 
     def rule(self, connection: Connection) -> None:
         """Let every script on a connection be told the time of this clock."""
-        run = connection.run
+        run, ask = connection.run, connection.ask
+
+        def at_its_time(args: tuple[Word, ...]) -> tuple[Word, ...]:
+            assert args[0] == 0, "nobody else says what time it is"
+            return (wall_ms() + self.ahead_ms, *args[1:])
 
         def told(
             script: Script, slot: int, keys: tuple[Word, ...], args: tuple[Word, ...]
         ) -> asyncio.Future[Any]:
-            assert args[0] == 0, "nobody else says what time it is"
-            return run(script, slot, keys, (wall_ms() + self.ahead_ms, *args[1:]))
+            return run(script, slot, keys, at_its_time(args))
+
+        def told_step(
+            script: Script, slot: int, keys: tuple[Word, ...], args: tuple[Word, ...]
+        ) -> Answer:
+            return ask(script, slot, keys, at_its_time(args))
 
         connection.run = told  # type: ignore[method-assign]
+        connection.ask = told_step  # type: ignore[method-assign]
 
 
 def wall_ms() -> int:

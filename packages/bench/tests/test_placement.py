@@ -70,7 +70,7 @@ class Seen(NamedTuple):
 async def commands_of(load: PairLoad[Any], prefix: str) -> list[Seen]:
     """Let a session make as many pairs as it takes to acknowledge; return what its scripts did."""
     address: Address = load._connection._address  # type: ignore[attr-defined]
-    reader, writer = await asyncio.open_unix_connection(address.path)
+    reader, writer = await asyncio.open_unix_connection(address.path, limit=1 << 20)
     writer.write(b"MONITOR\r\n")
     assert await reader.readline() == b"+OK\r\n"
     for _ in range(ACK_EVERY):
@@ -111,7 +111,7 @@ def test_the_ceiling_makes_the_commands_of_the_scripts_on_the_same_kinds_of_keys
 def test_a_search_among_several_pools_looks_at_two_and_in_one_pool_at_one() -> None:
     cell = Cells("any", 1).all[0]
     for pools, looks in ((1, 1), (2, 2), (20, 2)):
-        assert ceiling_scripts(cell, pools)["submit"].source.count(b"'ZRANGE'") == looks
+        assert ceiling_scripts(cell, pools)["submit"].library.source.count(b"'ZRANGE'") == looks
 
 
 def test_the_server_counts_the_same_commands_for_both() -> None:
@@ -207,7 +207,7 @@ def test_an_outbox_that_lacks_an_outcome_is_found() -> None:
 
 def test_a_count_durable_script_calls_is_refused() -> None:
     with pytest.raises(WrongAnswer, match="counted no script call"):
-        batch_between(Counter(evalsha=3), Counter(evalsha=3, info=4))
+        batch_between(Counter(fcall=3), Counter(fcall=3, info=4))
 
 
 def test_a_small_run_measures_every_fleet_and_the_focus_with_the_append_only_file() -> None:

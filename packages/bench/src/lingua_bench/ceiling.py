@@ -5,7 +5,7 @@ Three generated scripts stand for job_submit, job_settle and outbox_ack. Each
 * makes the same server commands as the hot path of its counterpart, in the same order, on the same
   kinds of keys of the same cell: the same number of fields, values of the same size (scores are
   shorter), a new job record for every pair that expires after the same time;
-* is sent over the same client as one EVALSHA with the words of the real call, plus the names the
+* is sent over the same client as one FCALL with the words of the real call, plus the names the
   real script finds out for itself: session, node, pool;
 * branches nowhere, decodes nothing, includes nothing, reads none of the replies, and answers with
   one number rather than with a placement or a released outcome.

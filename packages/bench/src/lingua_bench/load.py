@@ -27,7 +27,7 @@ BODY, PAYLOAD = b"b" * 200, b"p" * 200
 # No worker makes more pairs than this in one slice, whatever the clock does.
 PAIRS_MAX = 100_000
 # What the server counts outside of scripts.
-OURS = ("evalsha", "info", "config", "set")
+OURS = ("fcall", "function", "info", "config", "set")
 
 Held = TypeVar("Held")
 
@@ -140,11 +140,11 @@ class PairLoad(ABC, Generic[Held]):
 def batch_between(before: Counter[str], after: Counter[str]) -> Batch:
     """Return what happened between two counts of the server."""
     spent = after - before
-    calls = spent["evalsha"]
+    calls = spent["fcall"]
     if not calls:
         raise WrongAnswer("the server counted no script call")
     inside = {name: count / calls for name, count in spent.items() if not name.startswith(OURS)}
-    return Batch(spent["evalsha us"] / calls, dict(sorted(inside.items())))
+    return Batch(spent["fcall us"] / calls, dict(sorted(inside.items())))
 
 
 async def command_stats(connection: Connection) -> Counter[str]:
@@ -156,8 +156,8 @@ async def command_stats(connection: Connection) -> Counter[str]:
         if found:
             calls, us, *_ = rest.split(",")
             counts[name] = int(calls)
-            if name == "evalsha":
-                counts["evalsha us"] = int(us.removeprefix("usec="))
+            if name == "fcall":
+                counts["fcall us"] = int(us.removeprefix("usec="))
     return counts
 
 

@@ -8,6 +8,7 @@
     ├── StoreUnavailable       the server could not be reached, or did not answer
     │   └── OutcomeUnknown     ...after the command was sent: it may or may not have run
     ├── StoreRejected          the server answered with an error we do not handle
+    │   └── StoreUnfit         ...until an operator changes the server or its user
     └── EmbeddedServerError    the private server could not be started or kept running
 
 `StoreUnavailable` is always safe to retry: nothing ran. `OutcomeUnknown` is safe to retry for every
@@ -68,6 +69,14 @@ class StoreRejected(LinguaError):
         self.command = command
         self.reply = reply
         super().__init__(f"store refused {command}: {reply}")
+
+
+class StoreUnfit(StoreRejected):
+    """The server, or our user on it, lacks what we need: an operator must change that."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        self.remedy = remedy
+        super().__init__("our library of functions", f"{problem} ({remedy})")
 
 
 class EmbeddedServerError(LinguaError):

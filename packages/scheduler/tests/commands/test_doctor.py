@@ -14,6 +14,7 @@ import pytest
 
 from lingua_cli.main import main
 from lingua_scheduler.state.acl import OPERATOR_COMMANDS
+from lingua_scheduler.state.script import Script
 from servers import Server, free_port, start_server
 from workspace import ROOT
 
@@ -90,6 +91,18 @@ def test_what_is_repaired_and_what_is_left_is_told(
     assert set(server.ask("KEYS", "*")) == left
     server.ask("DEL", f"{BASE}nonsense")
     assert main(["doctor", "--repair"]) == 0
+
+
+def test_libraries_of_other_releases_are_named_and_are_no_damage(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = Script.of("other", "return 1").library
+    server.ask("FUNCTION", "LOAD", other.source)
+    assert main(["doctor"]) == 0
+    assert f"  FUNCTION DELETE {other.name}\n" in capsys.readouterr().out
+    server.ask("FUNCTION", "DELETE", other.name)
+    assert main(["doctor"]) == 0
+    assert "FUNCTION" not in capsys.readouterr().out
 
 
 def test_all_repaired_is_exit_code_0(server: Server, capsys: pytest.CaptureFixture[str]) -> None:

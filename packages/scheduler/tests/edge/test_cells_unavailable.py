@@ -10,8 +10,8 @@ import pytest
 from edge.live_server import until
 from edge.many_servers import PREFIX, Company, Member, play
 from lingua_scheduler.errors import StoreUnavailable
+from lingua_scheduler.state.calls import StoreCall
 from lingua_scheduler.state.keys import Cell
-from lingua_scheduler.state.link import StoreCall
 
 pytestmark = pytest.mark.store
 

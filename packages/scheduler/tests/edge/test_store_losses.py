@@ -81,6 +81,8 @@ class LosesAnswers:
             await self._connection.run(script, *args)
         raise StoreUnavailable("test", "the answer was lost")
 
+    ask = run
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 

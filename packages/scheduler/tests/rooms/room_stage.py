@@ -148,6 +148,8 @@ class LossyConnection:
         self.loses.discard(script.name)
         return asyncio.ensure_future(self._lose(answer))
 
+    ask = run
+
     async def _lose(self, answer: asyncio.Future[Any]) -> None:
         await answer
         raise OutcomeUnknown("here", "the answer was lost")

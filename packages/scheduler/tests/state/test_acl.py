@@ -12,12 +12,14 @@ import pytest
 
 from edge.live_server import Stage, opus, play
 from lingua_cli.main import main
-from lingua_scheduler.errors import StoreRejected
+from lingua_scheduler.errors import StoreRejected, StoreUnfit
 from lingua_scheduler.state.acl import COMMANDS, OPERATOR_COMMANDS, acl_line, acl_rules
 from lingua_scheduler.state.cluster import ClusterConnection, key_slot
 from lingua_scheduler.state.link import LinkOptions
+from lingua_scheduler.state.policy import FleetPolicy
 from lingua_scheduler.state.script import Script
 from lingua_scheduler.state.single import SingleConnection
+from lingua_scheduler.state.store import Store
 from servers import Cluster, Server, start_cluster, start_server
 from workspace import ROOT, SCHEDULER
 
@@ -27,8 +29,6 @@ pytestmark = pytest.mark.store
 NOT_TO_THE_STORE = ("edge", "bench", "demo")
 # What operators run under a user of their own.
 OF_OPERATORS = "maintenance"
-# Written into the bytes of a call: `link.Call.send_source`.
-INSIDE_BYTES = {"eval"}
 LUA_CALL = re.compile(r"redis\.p?call\(\s*(?:'([A-Z]+)'(?:,\s*'([A-Z]+)')?)?")
 PASSWORD = "a password for tests"
 ADMIN = ("admin", "another password for tests")
@@ -61,7 +61,7 @@ def refusals(server: Server) -> list[str]:
 def test_the_line_allows_every_command_that_the_sources_use_and_no_other(tmp_path: Path) -> None:
     with start_server(tmp_path) as server:
         known = {name.decode() for name in server.ask("COMMAND", "LIST")}
-    used = {*commands_of_scripts(known), *commands_of_modules(known), *INSIDE_BYTES}
+    used = {*commands_of_scripts(known), *commands_of_modules(known)}
     allowed = set(COMMANDS)
     assert len(COMMANDS) == len(allowed)
     assert allowed <= known, "no such command"
@@ -165,19 +165,16 @@ def test_a_session_is_served_end_to_end_under_the_least_privilege(server: Server
     assert server.ask("DBSIZE") > 0, "nothing was stored there: the test tried nothing"
 
 
-def test_a_user_of_an_older_line_that_may_not_load_scripts_is_enough(server: Server) -> None:
-    async def scenario(stage: Stage) -> None:
-        node = await stage.node()
-        node.work()
-        client = await stage.client()
-        await client.say(opus(400), is_final=True)
-        await client.result(0)
+def test_a_user_of_an_older_line_is_told_at_the_start_what_it_lacks(server: Server) -> None:
+    async def scenario() -> None:
+        connection = await SingleConnection.open(server.address, login())
+        with pytest.raises(StoreUnfit, match="give the user the rights that `lingua config acl`"):
+            await Store(connection, FleetPolicy()).warm()
+        await connection.close()
 
-    server.ask("ACL", "SETUSER", "lingua", "-script|load")
-    assert server.tcp_address is not None
-    url = f"redis://lingua:{PASSWORD.replace(' ', '%20')}@{server.tcp_address}/0"
-    play(scenario, deployment_mode="cross_instance", redis__url=url)
-    assert set(refusals(server)) == {"command: script|load"}
+    server.ask("ACL", "SETUSER", "lingua", "-function|load", "-fcall", "+eval", "+evalsha")
+    asyncio.run(scenario())
+    assert set(refusals(server)) == {"command: function|load"}
 
 
 def test_other_keys_and_other_commands_are_refused(server: Server) -> None:
@@ -188,7 +185,7 @@ def test_other_keys_and_other_commands_are_refused(server: Server) -> None:
         for words in (("HGET", "other:v1:{c0}:due", "f"), ("HGET", "lingua:v2:{c0}:due", "f")):
             with pytest.raises(StoreRejected, match="NOPERM"):
                 await connection.command(0, *words)
-        for words in (("FLUSHALL",), ("CONFIG", "GET", "*"), ("KEYS", "*"), ("SCRIPT", "FLUSH")):
+        for words in (("FLUSHALL",), ("CONFIG", "GET", "*"), ("KEYS", "*"), ("FUNCTION", "FLUSH")):
             with pytest.raises(StoreRejected, match="NOPERM"):
                 await connection.command(0, *words)
         with pytest.raises(StoreRejected, match=r"NOPERM|permission"):

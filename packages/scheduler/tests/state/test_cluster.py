@@ -13,6 +13,7 @@ import uvloop
 
 from lingua_scheduler.errors import OutcomeUnknown, StoreRejected, StoreUnavailable
 from lingua_scheduler.state.cluster import ClusterConnection, key_slot
+from lingua_scheduler.state.libraries import load_on_masters
 from lingua_scheduler.state.link import Address, LinkOptions
 from lingua_scheduler.state.script import Script
 from lingua_scheduler.state.single import SingleConnection, SteadyLink
@@ -160,13 +161,32 @@ def test_a_slot_moved_to_a_master_not_known_before_is_followed(tmp_path: Path) -
         asyncio.run(scenario(cluster))
 
 
+def test_every_master_gets_the_library_and_one_that_lost_it_gets_it_again(
+    cluster: Cluster,
+) -> None:
+    async def scenario() -> None:
+        async with opened(cluster.addresses) as connection:
+            await load_on_masters(connection, ADD.library)
+            for node in cluster.masters:
+                assert node.ask("FUNCTION", "LIST", "LIBRARYNAME", ADD.library.name)
+            for _ in range(3):
+                for node in cluster.masters:
+                    node.ask("FUNCTION", "FLUSH")
+                keys = [cluster.new_key(node) for node in cluster.masters]
+                calls = [connection.run(ADD, key_slot(k), (k,), (1,)) for k in keys * 10]
+                counts = [*range(1, 11)] * len(keys)
+                assert sorted(await asyncio.gather(*calls)) == sorted(counts)
+
+    asyncio.run(scenario())
+
+
 def test_a_slot_in_migration_is_asked_for_at_its_target_and_the_map_stays(
     cluster: Cluster,
 ) -> None:
     async def scenario() -> None:
         async with opened(cluster.addresses) as connection:
             cluster.begin_migration(slot, source, target)
-            target.ask("SCRIPT", "FLUSH")  # so that the target also answers NOSCRIPT
+            target.ask("FUNCTION", "FLUSH")  # so that the target also lacks the function
             before = source.errors_sent("ASK"), target.errors_sent("MOVED")
             calls = [connection.run(ADD, slot, (key,), (1,)) for _ in range(50)]
             others = [connection.run(ECHO, each, (name,), (1,)) for name, each in neighbours]

@@ -415,8 +415,8 @@ def program(path: Path, text: str) -> Path:
 
 
 def test_a_too_old_server_is_refused_by_its_version(tmp_path: Path, data_dir: Path) -> None:
-    old = program(tmp_path / "old", "echo 'Redis server v=6.0.16 sha=00000000:0 bits=64'")
-    with pytest.raises(EmbeddedServerError, match=r"is version 6\.0, 6\.2 is the oldest"):
+    old = program(tmp_path / "old", "echo 'Redis server v=6.2.16 sha=00000000:0 bits=64'")
+    with pytest.raises(EmbeddedServerError, match=r"is version 6\.2, 7\.0 is the oldest"):
         asyncio.run(EmbeddedServer(data_dir, binary=old).start())
     assert not data_dir.exists()
 

@@ -12,7 +12,8 @@ import pytest
 import uvloop
 
 from lingua_scheduler.errors import OutcomeUnknown, StoreRejected, StoreUnavailable
-from lingua_scheduler.state.link import Address, LinkOptions, StoreCall, StoreLink, pack, refuse
+from lingua_scheduler.state.calls import StoreCall, pack
+from lingua_scheduler.state.link import Address, LinkOptions, StoreLink, refuse
 from lingua_scheduler.steps import Answer
 from lingua_scheduler.tasks import Tasks
 from servers import Server, free_port, start_server, until

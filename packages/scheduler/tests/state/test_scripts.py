@@ -1,8 +1,7 @@
-"""The loader of the Lua files: includes and their scopes, reply codes, heads, what is sent."""
+"""The library of functions: includes, reply codes, heads, what is sent."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 
@@ -10,13 +9,15 @@ import pytest
 
 from lingua_scheduler import state
 from lingua_scheduler.state.reply import Reply
+from lingua_scheduler.state.script import Script
 from lingua_scheduler.state.scripts import (
     HEAD_SECTIONS,
     OF_INSTANCE,
     ScriptError,
+    bind,
+    build_scripts,
     check_head,
-    expand,
-    load_script,
+    collect,
     load_scripts,
     name_replies,
     slim,
@@ -25,140 +26,92 @@ from lingua_scheduler.state.scripts import (
 pytestmark = pytest.mark.unit
 
 LUA = Path(state.__path__[0]) / "lua"
-LANGUAGE_OWN = {"assert", "function", "ipairs", "pairs", "tonumber", "unpack"}
+TEXT = load_scripts()["job_submit"].library.source.decode()
+LANGUAGE_OWN = {"assert", "function", "ipairs", "pairs", "pcall", "tonumber", "unpack"}
 
 HEAD = "-- Does a thing.\n" + "".join(f"{section}something\n" for section in HEAD_SECTIONS)
 
 
-def folder_with(tmp_path: Path, **includes: str) -> Path:
-    """A folder of Lua files: each include is a file of that name."""
-    for name, text in includes.items():
+def folder_with(tmp_path: Path, **files: str) -> Path:
+    """A folder of Lua files of these names."""
+    for name, text in files.items():
         (tmp_path / f"{name}.lua").write_text(text)
     return tmp_path
 
 
-def expanded(tmp_path: Path, source: str, **includes: str) -> list[str]:
-    """The lines a source has after expansion, without their indentation."""
-    text = expand(folder_with(tmp_path, **includes), source, [])
-    return [line.strip() for line in text.splitlines() if line.strip()]
+def verb_of(name: str, *lines: str, includes: tuple[str, ...] = ()) -> str:
+    """The text of a verb whose function has these lines."""
+    needs = "".join(f'--- @include "{path}"\n' for path in includes)
+    return (
+        f"{HEAD}{needs}\nlocal function {name}(ARGV)\n"
+        + "".join(f"  {x}\n" for x in lines)
+        + "end\n"
+    )
 
 
-# Includes at the top.
+def collected(tmp_path: Path, source: str, **includes: str) -> list[str]:
+    """The code of the includes of a source, in the order of the library."""
+    parts: dict[str, str] = {}
+    collect(folder_with(tmp_path, **includes), source, parts, ())
+    return [text.strip() for text in parts.values()]
 
 
-def test_a_source_without_includes_stays_as_it_is(tmp_path: Path) -> None:
-    assert expand(tmp_path, "local a = 1\n\nreturn a", []) == "local a = 1\n\nreturn a"
+# Includes.
 
 
-def test_an_include_stands_where_its_line_was(tmp_path: Path) -> None:
-    lines = expanded(tmp_path, 'before\n--- @include "a"\nafter', a="inside")
-    assert lines == ["before", "inside", "after"]
+def test_a_source_without_includes_needs_nothing(tmp_path: Path) -> None:
+    assert collected(tmp_path, "local a = 1\n\nreturn a") == []
 
 
-def test_an_include_is_put_in_once(tmp_path: Path) -> None:
-    lines = expanded(tmp_path, '--- @include "a"\n--- @include "a"\nreturn', a="inside")
-    assert lines == ["inside", "return"]
+def test_includes_are_in_the_order_of_their_lines(tmp_path: Path) -> None:
+    source = '--- @include "b"\n--- @include "a"\nreturn'
+    assert collected(tmp_path, source, a="in a", b="in b") == ["in b", "in a"]
+
+
+def test_an_include_is_in_the_library_once(tmp_path: Path) -> None:
+    assert collected(tmp_path, '--- @include "a"\n--- @include "a"', a="inside") == ["inside"]
 
 
 def test_what_an_include_needs_comes_before_it(tmp_path: Path) -> None:
-    lines = expanded(tmp_path, '--- @include "a"', a='--- @include "b"\nin a', b="in b")
-    assert lines == ["in b", "in a"]
+    parts = collected(tmp_path, '--- @include "a"', a='--- @include "b"\nin a', b="in b")
+    assert parts == ["in b", "in a"]
 
 
-def test_what_two_includes_need_is_put_in_once(tmp_path: Path) -> None:
-    lines = expanded(
+def test_what_two_includes_need_is_in_the_library_once(tmp_path: Path) -> None:
+    parts = collected(
         tmp_path,
         '--- @include "a"\n--- @include "b"\n--- @include "c"',
         a='--- @include "c"\nin a',
         b='--- @include "c"\nin b',
         c="in c",
     )
-    assert lines == ["in c", "in a", "in b"]
+    assert parts == ["in c", "in a", "in b"]
 
 
-def test_includes_that_need_each_other_end(tmp_path: Path) -> None:
-    lines = expanded(
-        tmp_path, '--- @include "a"', a='--- @include "b"\nin a', b='--- @include "a"\nin b'
-    )
-    assert lines == ["in b", "in a"]
+def test_includes_that_need_each_other_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ScriptError, match="includes need each other: a, b, a"):
+        collected(tmp_path, '--- @include "a"', a='--- @include "b"', b='--- @include "a"')
 
 
 def test_includes_may_be_in_a_folder(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "a.lua").write_text("inside")
-    assert expanded(tmp_path, '--- @include "inner/a"') == ["inside"]
+    assert collected(tmp_path, '--- @include "inner/a"') == ["inside"]
 
 
-@pytest.mark.parametrize("indent", ["", "  "])
-def test_an_include_that_does_not_exist_is_named(tmp_path: Path, indent: str) -> None:
+def test_an_include_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(ScriptError, match="no such include: includes/ghost"):
-        expand(tmp_path, f'{indent}--- @include "includes/ghost"', [])
+        collected(tmp_path, '--- @include "includes/ghost"')
 
 
-# Includes inside functions.
-
-
-def test_an_indented_include_is_made_inside_its_function(tmp_path: Path) -> None:
-    source = 'local function f()\n  --- @include "a"\n  use a\nend'
-    lines = expanded(tmp_path, source, a="in a")
-    assert lines == ["local function f()", "in a", "use a", "end"]
-
-
-def test_within_one_function_an_include_is_put_in_once(tmp_path: Path) -> None:
-    source = 'function f()\n  --- @include "a"\n\n  use\n  --- @include "a"\nend'
-    assert expanded(tmp_path, source, a="in a") == ["function f()", "in a", "use", "end"]
-
-
-def test_each_function_gets_its_own(tmp_path: Path) -> None:
-    source = 'function f()\n  --- @include "a"\nend\nfunction g()\n  --- @include "a"\nend'
-    lines = expanded(tmp_path, source, a="in a")
-    assert lines == ["function f()", "in a", "end", "function g()", "in a", "end"]
-
-
-def test_what_only_a_function_knows_is_still_put_in_at_the_top(tmp_path: Path) -> None:
-    source = 'function f()\n  --- @include "a"\nend\n--- @include "a"\nreturn'
-    lines = expanded(tmp_path, source, a="in a")
-    assert lines == ["function f()", "in a", "end", "in a", "return"]
-
-
-def test_what_the_top_knows_is_not_put_into_a_function(tmp_path: Path) -> None:
-    source = '--- @include "a"\nfunction f()\n  --- @include "a"\nend'
-    assert expanded(tmp_path, source, a="in a") == ["in a", "function f()", "end"]
-
-
-def test_what_an_indented_include_needs_is_known_in_that_function_only(tmp_path: Path) -> None:
-    source = (
-        'function f()\n  --- @include "a"\n  --- @include "b"\nend\n'
-        'function g()\n  --- @include "b"\nend'
-    )
-    lines = expanded(tmp_path, source, a='--- @include "b"\nin a', b="in b")
-    assert lines == ["function f()", "in b", "in a", "end", "function g()", "in b", "end"]
-
-
-def test_a_function_of_an_include_does_not_share_its_own_includes(tmp_path: Path) -> None:
-    source = 'function f()\n  --- @include "a"\n  --- @include "b"\nend'
-    lines = expanded(tmp_path, source, a='function g()\n  --- @include "b"\nend', b="in b")
-    assert lines == ["function f()", "function g()", "in b", "end", "in b", "end"]
-
-
-def test_a_function_sees_what_the_top_of_its_own_file_includes(tmp_path: Path) -> None:
-    lines = expanded(
-        tmp_path,
-        'function f()\n  --- @include "a"\nend',
-        a='--- @include "b"\nfunction g()\n  --- @include "b"\nend',
-        b="in b",
-    )
-    assert lines == ["function f()", "in b", "function g()", "end", "end"]
-
-
-def test_functions_that_include_each_other_end(tmp_path: Path) -> None:
-    lines = expanded(
-        tmp_path,
-        'function f()\n  --- @include "a"\nend',
-        a='function g()\n  --- @include "b"\nend',
-        b='function h()\n  --- @include "a"\nend',
-    )
-    assert lines == ["function f()", "function g()", "function h()", "end", "end", "end"]
+@pytest.mark.parametrize(
+    "line", ['--- @include "a" ', '--- @include "A"', "-- @include a", '  --- @include "a"']
+)
+def test_an_include_that_is_not_well_formed_or_inside_a_block_is_an_error(
+    tmp_path: Path, line: str
+) -> None:
+    with pytest.raises(ScriptError, match="not an include"):
+        collected(tmp_path, line, a="x")
 
 
 # Replies.
@@ -210,92 +163,161 @@ def test_a_section_after_the_first_include_is_not_in_the_head() -> None:
         check_head("x", "".join(before) + '--- @include "a"\n' + last)
 
 
-# What is sent.
+# The library.
 
 
 def test_comments_and_blank_lines_are_not_sent() -> None:
     source = "-- head\nlocal a = 1  \n\n  -- why\n  local b = 2 -- kept\n--- more\nreturn a\n"
-    sent = "local a = 1\n  local b = 2 -- kept\nreturn a\n"
-    assert slim(source) == "local call = redis.call\n" + sent
+    assert slim(source) == "local a = 1\n  local b = 2 -- kept\nreturn a\n"
 
 
-def test_the_servers_function_is_looked_up_once() -> None:
-    assert slim("redis.call('GET', k)") == "local call = redis.call\ncall('GET', k)\n"
+def test_functions_of_the_server_become_locals_that_the_first_call_sets() -> None:
+    assert bind("redis.call('GET', tonumber(x), string.sub(y))\nredis.register_function(z)\n") == (
+        "local function globals()\nreturn redis.call, string.sub, tonumber\nend\n"
+        "local redis_call, string_sub, tonumber\nlocal is_bound = false\n"
+        "local function bind()\nredis_call, string_sub, tonumber = globals()\n"
+        "is_bound = true\nend\n"
+        "redis_call('GET', tonumber(x), string_sub(y))\nredis.register_function(z)\n"
+    )
 
 
-@pytest.mark.parametrize("line", ['--- @include "a" ', '--- @include "A"', "-- @include a"])
-def test_an_include_that_is_not_well_formed_is_an_error(tmp_path: Path, line: str) -> None:
-    with pytest.raises(ScriptError, match="not an include"):
-        expand(folder_with(tmp_path, a="x"), line, [])
-
-
-def test_sibling_blocks_each_get_their_include(tmp_path: Path) -> None:
-    block = 'if x then\n  --- @include "a"\nend\n'
-    text = expand(folder_with(tmp_path, a="local y = 1"), f"if z then\n  {block}  {block}end", [])
-    assert text.count("local y = 1") == 2
-
-
-def test_a_script_is_expanded_numbered_slimmed_and_hashed(tmp_path: Path) -> None:
-    source = f'{HEAD}--- @include "a"\nreturn {{ Reply.PLACED, f() }}\n'
+def test_a_library_has_its_includes_once_and_each_verb_in_a_block(tmp_path: Path) -> None:
+    needs = ("a",)
     folder = folder_with(
-        tmp_path, job_do=source, a="-- gives a reply\nlocal function f() return Reply.NO_NODE end"
+        tmp_path,
+        job_do=verb_of("job_do", "return { Reply.PLACED, f() }", includes=needs),
+        inbox_do=verb_of("inbox_do", "return f()", includes=needs).replace(
+            "KEYS: due", "KEYS: inbox"
+        ),
+        a="-- gives a reply\nlocal function f() return Reply.NO_NODE end",
     )
-    script = load_script(folder, "job_do")
-    assert script.name == "job_do"
-    assert script.source == (
-        b"local call = redis.call\nlocal function f() return -17 end\nreturn { 1, f() }\n"
+    scripts = build_scripts(folder, ["inbox_do", "job_do"])
+    library = scripts["job_do"].library
+    assert scripts["inbox_do"].library is library
+    digits = library.name.removeprefix("lingua_")
+    assert scripts["job_do"].name == "job_do"
+    assert scripts["job_do"].function == f"job_do_{digits}".encode()
+    text = library.source.decode()
+    assert text.startswith(f"#!lua name={library.name}\n")
+    assert text.count("local function f() return -17 end\n") == 1
+    assert (
+        "do\nlocal function job_do(ARGV)\n  return { 1, f() }\nend\nverbs.job_do = job_do\n"
+        f"redis.register_function('job_do_{digits}', function(KEYS, ARGV)\n"
+        "if not is_bound then bind() end\nbegin_cell(KEYS[1], ARGV[1])\nreturn job_do(ARGV)\n"
+        "end)\nend\n"
+    ) in text
+    assert "begin_inbox(KEYS[1], ARGV[1])\nreturn inbox_do(ARGV)\n" in text
+
+
+def test_a_library_is_named_by_its_content(tmp_path: Path) -> None:
+    texts = ("return 1", "return 1", "return 2")
+    names = [
+        build_scripts(folder_with(tmp_path, x=verb_of("x", text)), ["x"])["x"].library.name
+        for text in texts
+    ]
+    assert names[0] == names[1] != names[2]
+    assert all(re.fullmatch("lingua_[0-9a-f]{12}", name) for name in names)
+
+
+def test_a_single_function_can_be_a_library_of_its_own() -> None:
+    script = Script.of("echo", "return ARGV[1]")
+    digits = script.library.name.removeprefix("lingua_")
+    assert script.library.source.decode() == (
+        f"#!lua name=lingua_{digits}\nredis.register_function('echo_{digits}', "
+        "function(KEYS, ARGV)\nreturn ARGV[1]\nend)\n"
     )
-    assert script.sha == hashlib.sha1(script.source).hexdigest().encode()
 
 
-def test_an_unknown_reply_in_an_include_is_found_when_the_script_is_loaded(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path, job_do=f'{HEAD}--- @include "a"', a="return Reply.PERHAPS")
-    with pytest.raises(ScriptError, match="job_do: no reply is called PERHAPS"):
-        load_script(folder, "job_do")
+def test_an_unknown_reply_in_an_include_is_found_when_the_library_is_built(tmp_path: Path) -> None:
+    folder = folder_with(
+        tmp_path, job_do=verb_of("job_do", includes=("a",)), a="return Reply.PERHAPS"
+    )
+    with pytest.raises(ScriptError, match="a: no reply is called PERHAPS"):
+        build_scripts(folder, ["job_do"])
 
 
-def test_a_script_without_a_head_is_not_loaded(tmp_path: Path) -> None:
+def test_a_verb_without_a_head_is_not_built(tmp_path: Path) -> None:
     with pytest.raises(ScriptError, match="job_do: the head lacks"):
-        load_script(folder_with(tmp_path, job_do="return 1"), "job_do")
+        build_scripts(folder_with(tmp_path, job_do="return 1"), ["job_do"])
 
 
-# The scripts of the package.
+def test_a_verb_without_a_function_of_its_name_is_not_built(tmp_path: Path) -> None:
+    with pytest.raises(ScriptError, match=r"job_do: no `local function job_do\(ARGV\)`"):
+        build_scripts(folder_with(tmp_path, job_do=verb_of("other")), ["job_do"])
 
 
-def test_every_file_is_a_script_and_includes_are_not() -> None:
+# The library of the package.
+
+
+def test_every_file_is_a_verb_and_includes_are_not() -> None:
     assert set(load_scripts()) == {file.stem for file in LUA.glob("*.lua")}
     assert "cell" not in load_scripts()
     assert len(load_scripts()) >= 31
 
 
-def test_scripts_are_loaded_once() -> None:
+def test_the_library_is_built_once_and_has_all_verbs() -> None:
     assert load_scripts() is load_scripts()
+    assert len({script.library for script in load_scripts().values()}) == 1
+
+
+def test_the_library_is_sent_ready_to_load() -> None:
+    assert "@include" not in TEXT
+    assert "@content@" not in TEXT
+    assert not re.search(r"\bReply\b", TEXT)
+    registered = re.findall(r"redis\.register_function\('(\w+)'", TEXT)
+    assert registered == [script.function.decode() for script in load_scripts().values()]
 
 
 @pytest.mark.parametrize("name", sorted(load_scripts()))
-def test_a_script_is_sent_ready_to_run(name: str) -> None:
-    script = load_scripts()[name]
-    text = script.source.decode()
-    assert script.name == name
-    assert script.sha == hashlib.sha1(script.source).hexdigest().encode()
-    assert "@include" not in text
-    assert not re.search(r"\bReply\b", text)
-    ground = "INBOX" if name.startswith(OF_INSTANCE) else "DUE"
-    assert text.startswith(f"local call = redis.call\nlocal {ground} = KEYS[1]\n")
-    assert text.endswith("\n")
-    assert len(re.findall(rf"^local {ground}\b", text, re.MULTILINE)) == 1
+def test_a_verb_includes_every_function_that_it_calls(name: str) -> None:
+    source = (LUA / f"{name}.lua").read_text()
+    parts: dict[str, str] = {}
+    collect(LUA, source, parts, ())
+    assert "includes/inbox" in parts if name.startswith(OF_INSTANCE) else "includes/cell" in parts
+    assert functions_called(source) <= functions_made("".join((*parts.values(), source)))
 
 
-@pytest.mark.parametrize("name", sorted(load_scripts()))
-def test_a_script_holds_every_function_it_calls(name: str) -> None:
-    text = re.sub(r"'[^']*'|--.*", "", load_scripts()[name].source.decode())
-    called = set(re.findall(r"(?<![\w.])([a-z_]+)\(", text))
-    assert called - LANGUAGE_OWN - {"call"} <= set(
-        re.findall(r"\blocal function ([a-z_]+)\(", text)
-    )
+@pytest.mark.parametrize("name", sorted(file.stem for file in (LUA / "includes").glob("*.lua")))
+def test_an_include_includes_every_function_that_it_calls(name: str) -> None:
+    source = (LUA / "includes" / f"{name}.lua").read_text()
+    parts: dict[str, str] = {}
+    collect(LUA, source, parts, ())
+    assert functions_called(source) <= functions_made("".join((*parts.values(), source)))
 
 
-def test_every_include_is_used_by_some_script() -> None:
+def functions_called(source: str) -> set[str]:
+    text = re.sub(r"'[^']*'|--.*", "", source)
+    return set(re.findall(r"(?<![\w.])([a-z_]+)\(", text)) - LANGUAGE_OWN
+
+
+def functions_made(source: str) -> set[str]:
+    return set(re.findall(r"\blocal function ([a-z_]+)\(", source))
+
+
+def test_no_two_names_of_the_includes_are_the_same() -> None:
+    names = shared_names()
+    assert sorted(names) == sorted(set(names))
+
+
+def test_the_names_of_the_library_are_below_the_limit_of_the_language() -> None:
+    # 200 in one function; the library itself is one.
+    assert len(shared_names()) < 190
+
+
+def shared_names() -> list[str]:
+    """The locals of the library outside of functions and of the blocks of verbs."""
+    shared, _, _ = TEXT.partition("\ndo\n")
+    functions = re.findall(r"^local function (\w+)\(", shared, re.MULTILINE)
+    values = re.findall(r"^local (?!function )([\w, ]+)", shared, re.MULTILINE)
+    return functions + [name.strip() for group in values for name in group.split(",")]
+
+
+@pytest.mark.parametrize("file", sorted(LUA.rglob("*.lua")), ids=lambda file: file.stem)
+def test_no_function_is_made_when_a_verb_is_called(file: Path) -> None:
+    assert re.findall(r"^ +.*\bfunction\b.*", slim(file.read_text()), re.MULTILINE) == []
+
+
+def test_every_include_is_used_by_some_verb() -> None:
     texts = [file.read_text() for file in LUA.rglob("*.lua")]
     used = {name for text in texts for name in re.findall(r'--- @include "includes/(\w+)"', text)}
     assert used == {file.stem for file in (LUA / "includes").glob("*.lua")}

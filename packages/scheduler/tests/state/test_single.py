@@ -14,7 +14,12 @@ import hiredis
 import pytest
 import uvloop
 
-from lingua_scheduler.errors import OutcomeUnknown, StoreRejected, StoreUnavailable
+from lingua_scheduler.errors import (
+    OutcomeUnknown,
+    StoreRejected,
+    StoreUnavailable,
+    StoreUnfit,
+)
 from lingua_scheduler.state.link import Address, LinkOptions
 from lingua_scheduler.state.script import Script
 from lingua_scheduler.state.single import SingleConnection
@@ -163,38 +168,107 @@ def test_a_killed_server_fails_calls_at_once_and_is_used_again_after_a_restart(
                     await asyncio.sleep(0.005)
                 server.start()
                 await until_it_answers(connection)
-                # The new process knows no script; the caller does not notice.
+                # The new process knows no function; the caller does not notice.
                 assert await connection.run(ECHO, 0, ("k",), ("v",)) == [b"k", b"v"]
 
     with start_server(tmp_path) as server:
         runner(scenario(server))
 
 
-def test_flushed_scripts_are_loaded_again_without_the_caller_noticing(server: Server) -> None:
+def test_flushed_functions_are_loaded_again_once_without_the_caller_noticing(
+    server: Server,
+) -> None:
     async def scenario() -> None:
         async with opened(server.address) as connection:
             await connection.command(0, "DEL", "sum")
+            await connection.command(0, "CONFIG", "RESETSTAT")
             for _ in range(3):
-                await connection.command(0, "SCRIPT", "FLUSH")
+                await connection.command(0, "FUNCTION", "FLUSH")
                 calls = [connection.run(ADD, 0, ("sum",), (1,)) for _ in range(100)]
                 await asyncio.gather(*calls)
             assert await connection.command(0, "GET", "sum") == b"300"  # each ran exactly once
-            assert await connection.command(0, "SCRIPT", "EXISTS", ADD.sha) == [1]
+            assert await connection.command(0, "FUNCTION", "LIST", "LIBRARYNAME", ADD.library.name)
+        loads = server.info("commandstats")["cmdstat_function|load"]
+        assert loads.startswith("calls=3,"), "each of a hundred calls loaded it"
 
     asyncio.run(scenario())
 
 
-def test_a_known_script_is_called_by_its_hash_alone(server: Server) -> None:
+def test_a_known_function_is_called_by_its_name_alone(server: Server) -> None:
     async def scenario() -> None:
         async with opened(server.address) as connection:
             await connection.run(ECHO, 0, ("k",), ("v",))
             await connection.command(0, "CONFIG", "RESETSTAT")
             await asyncio.gather(*(connection.run(ECHO, 0, ("k",), (n,)) for n in range(50)))
         statistics = server.info("commandstats")
-        assert statistics["cmdstat_evalsha"].startswith("calls=50,")
-        assert "cmdstat_eval" not in statistics
+        assert statistics["cmdstat_fcall"].startswith("calls=50,")
+        assert "cmdstat_function|load" not in statistics
 
     asyncio.run(scenario())
+
+
+def test_connections_that_load_a_library_at_the_same_time_do_not_disturb_each_other(
+    server: Server,
+) -> None:
+    async def scenario() -> None:
+        async with opened(server.address) as one, opened(server.address) as other:
+            await one.command(0, "DEL", "sum")
+            for _ in range(5):
+                await one.command(0, "FUNCTION", "FLUSH")
+                calls = [each.run(ADD, 0, ("sum",), (1,)) for each in (one, other) * 20]
+                await asyncio.gather(*calls)
+            assert await one.command(0, "GET", "sum") == b"200"
+
+    asyncio.run(scenario())
+
+
+def test_two_libraries_live_side_by_side(server: Server) -> None:
+    async def scenario() -> None:
+        async with opened(server.address) as connection:
+            later = Script.of("add", "return redis.call('INCRBY', KEYS[1], 2 * ARGV[1])")
+            assert later.library.name != ADD.library.name
+            await connection.command(0, "DEL", "sum")
+            for turn in range(1, 4):
+                assert await connection.run(ADD, 0, ("sum",), (1,)) == 3 * turn - 2
+                assert await connection.run(later, 0, ("sum",), (1,)) == 3 * turn
+
+    asyncio.run(scenario())
+
+
+def test_calls_that_wait_for_a_library_that_cannot_be_loaded_fail_and_have_not_run(
+    tmp_path: Path,
+) -> None:
+    async def scenario(server: Server) -> None:
+        async with opened(server.address) as connection:
+            server.ask("ACL", "SETUSER", "default", "-function|load")
+            calls = [connection.run(ADD, 0, ("sum",), (1,)) for _ in range(5)]
+            for error in await asyncio.gather(*calls, return_exceptions=True):
+                assert isinstance(error, StoreUnfit)
+                assert "lingua config acl" in str(error)
+            server.ask("ACL", "SETUSER", "default", "+function|load")
+            assert await connection.run(ADD, 0, ("sum",), (1,)) == 1
+
+    with start_server(tmp_path) as server:
+        asyncio.run(scenario(server))
+
+
+def test_calls_that_wait_for_a_library_when_the_connection_is_lost_have_not_run(
+    tmp_path: Path,
+) -> None:
+    async def scenario(server: Server) -> None:
+        async with opened(server.address) as connection:
+            call = connection.run(ADD, 0, ("sum",), (1,))
+            async with asyncio.timeout(BOUND_S):
+                while not connection._loading:  # noqa: ASYNC110 a poll would miss the moment
+                    await asyncio.sleep(0)
+            connection._steady.link.drop("for the test")
+            with pytest.raises(StoreUnavailable) as caught:
+                await call
+            assert not isinstance(caught.value, OutcomeUnknown)
+            assert connection._loading == {}
+
+    with start_server(tmp_path) as server:
+        asyncio.run(scenario(server))
 
 
 def test_an_error_in_a_script_is_rejected_with_the_name_of_the_script(server: Server) -> None:
@@ -463,7 +537,7 @@ def test_a_server_that_takes_no_writes_is_unavailable_and_has_run_nothing(
         async with opened(server.address) as connection:
             await connection.command(0, "RPUSH", "list", "first")
             server.ask("CONFIG", "SET", setting, 1)
-            for _ in range(2):  # by its text, then by its hash
+            for _ in range(2):
                 with pytest.raises(StoreUnavailable, match=reply) as caught:
                     await connection.run(PUSH_TWICE, 0, ("list",), ())
                 assert not isinstance(caught.value, OutcomeUnknown)
@@ -475,14 +549,18 @@ def test_a_server_that_takes_no_writes_is_unavailable_and_has_run_nothing(
         asyncio.run(scenario(server))
 
 
-def test_a_script_that_has_written_runs_to_its_end_on_a_server_that_is_full(
+def test_on_a_server_that_is_full_nothing_of_a_script_runs_not_even_what_needs_no_memory(
     tmp_path: Path,
 ) -> None:
     async def scenario(server: Server) -> None:
         async with opened(server.address) as connection:
             await connection.command(0, "RPUSH", "list", "first")
-            server.ask("CONFIG", "SET", "maxmemory", 1)
+            await connection.run(ECHO, 0, ("list",), ("x",))
             assert await connection.run(POP_AND_PUSH, 0, ("list",), ()) == 1
+            server.ask("CONFIG", "SET", "maxmemory", 1)
+            with pytest.raises(StoreUnavailable, match="OOM"):
+                await connection.run(POP_AND_PUSH, 0, ("list",), ())
+            assert await connection.command(0, "LRANGE", "list", 0, -1) == [b"b"]
 
     with start_server(tmp_path) as server:
         asyncio.run(scenario(server))

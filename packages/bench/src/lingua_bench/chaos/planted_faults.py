@@ -54,8 +54,8 @@ PLANTED_FAULTS: Final[dict[str, PlantedFault]] = {
         "who hears a result is asked when it is there, and not when it was said",
         ("heard_wrong", "wrong_language"),
         "includes/relay",
-        "  local policy = cmsgpack.unpack(ARGV[2])\n  local number =",
-        f"{AUDIENCE_NOW}  local policy = cmsgpack.unpack(ARGV[2])\n  local number =",
+        "  local number = redis.call('HINCRBY',",
+        f"{AUDIENCE_NOW}  local number = redis.call('HINCRBY',",
     ),
     "outbox_skipped": PlantedFault(
         "one listener of many is left out",

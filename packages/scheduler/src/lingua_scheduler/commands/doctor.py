@@ -67,7 +67,20 @@ def page(diagnosis: Diagnosis) -> str:
         section([each for each in diagnosis.findings if each.kind == kind]) for kind in kinds
     )
     head = textwrap.fill(sentence(diagnosis), WIDTH, break_on_hyphens=False)
-    return "\n\n".join((head, *sections))
+    return "\n\n".join((head, *sections, *libraries_note(diagnosis)))
+
+
+def libraries_note(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return what an operator may do with libraries of other releases, if there are any."""
+    names = diagnosis.other_libraries
+    if not names:
+        return ()
+    said = (
+        "libraries of functions of other releases are in the store; when no instance of those "
+        "runs, delete them on every master:"
+    )
+    head = textwrap.fill(said, WIDTH, break_on_hyphens=False)
+    return ("\n".join((head, *(f"  FUNCTION DELETE {name}" for name in names))),)
 
 
 def sentence(diagnosis: Diagnosis) -> str:

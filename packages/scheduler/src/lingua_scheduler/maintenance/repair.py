@@ -7,8 +7,6 @@ instance is handed over to one, or left if there is none; the result says which.
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
 
 from lingua_scheduler.errors import StoreRejected
@@ -20,8 +18,6 @@ from lingua_scheduler.peers.presence import Directory
 from lingua_scheduler.peers.stream import InboxStream
 from lingua_scheduler.state.cluster import key_slot
 from lingua_scheduler.state.records import ForeignSlot, Lease
-from lingua_scheduler.state.script import Script
-from lingua_scheduler.state.scripts import check_head, expand, name_replies, slim
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -39,15 +35,6 @@ class RepairResult(NamedTuple):
 
     state: str
     what: str
-
-
-@cache
-def mend_script() -> Script:
-    """Return the script that only repairs use."""
-    source = files(__package__).joinpath("mend.lua").read_text()
-    check_head("mend", source)
-    folder = files("lingua_scheduler.state").joinpath("lua")
-    return Script.of("mend", slim(name_replies("mend", expand(folder, source, []))))
 
 
 class Repairs:
@@ -109,9 +96,7 @@ class Repairs:
         return self._done(finding)
 
     async def _run(self, cell: Cell, what: str, name: str, more: int | str) -> None:
-        await self._context.connection.run(
-            mend_script(), cell.slot, cell.keys, (0, what, name, more)
-        )
+        await self._store.cells.mend(cell, what, name, more)
 
     # Jobs and slots
 

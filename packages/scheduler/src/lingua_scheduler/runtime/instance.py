@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lingua_scheduler.clock import SystemClock
 from lingua_scheduler.config import resolve_instance_id
-from lingua_scheduler.errors import StoreRejected, StoreUnavailable
+from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.jobs.dispatcher import Dispatcher
 from lingua_scheduler.jobs.fleet import FleetSnapshot, read_fleet
 from lingua_scheduler.jobs.pinning import Pins, old_names
@@ -366,11 +366,7 @@ class Instance:
 
     async def open(self) -> None:
         """Prepare the instance for the first socket."""
-        try:
-            await self.store.warm()
-        except StoreRejected as error:
-            # The store's user has an older ACL: each script is loaded when it is first needed.
-            self.log.warning("store.cold", error=error)
+        await self.store.warm()
         await self.forget_former()
         await self.peers.open()
         for sentence in old_names(self.settings):

@@ -16,8 +16,8 @@ PASSWORD: Final = "PASSWORD"  # noqa: S105 a placeholder
 COMMANDS: Final = (
     # Connections: log in, choose the database, find the masters, follow a slot that is moved.
     *("asking", "auth", "cluster|slots", "hello", "select"),
-    # Scripts: by their hash, and before that once by their text.
-    *("eval", "evalsha", "script|load"),
+    # Functions: called by name, and before that loaded once.
+    *("fcall", "function|load"),
     # Keys of any kind, and single values.
     *("del", "exists", "get", "getdel", "pexpire", "set", "time", "unlink"),
     # Hashes.
@@ -36,7 +36,7 @@ COMMANDS: Final = (
 
 # The additional commands of `lingua doctor`. Schedulers do not get them: SCAN returns the names of
 # all keys of the database, regardless of the user's key pattern.
-OPERATOR_COMMANDS: Final = ("hscan", "pttl", "scan", "type")
+OPERATOR_COMMANDS: Final = ("function|list", "hscan", "pttl", "scan", "type")
 
 
 def acl_rules(prefix: str) -> tuple[str, ...]:

@@ -30,6 +30,10 @@ class CellScripts:
         raw = await self._runner.run("cell_due", cell, (limit, self._claim_ms))
         return tuple(timer.decode() for timer in raw[1])
 
+    async def mend(self, cell: Cell, what: str, name: str, more: int | str) -> None:
+        """Put right what `lingua doctor` found, unless it is in order by now."""
+        await self._runner.run("cell_mend", cell, (what, name, more))
+
     async def done(self, cell: Cell, slot: ForeignSlot) -> None:
         """Drop the timer of a slot in another cell that was given back."""
         timer = f"r|{slot.cell}|{slot.node}|{slot.job}|{slot.attempt}"

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from lingua_scheduler.errors import StoreRejected, StoreUnavailable
 from lingua_scheduler.state.connection import LONGEST_BLOCK_MS
-from lingua_scheduler.state.link import Address, StoreCall, StoreLink, refuse
+from lingua_scheduler.state.link import Address, StoreLink, refuse
 from lingua_scheduler.state.single import CallingConnection, SteadyLink, end_task, jittered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from lingua_scheduler.state.calls import StoreCall
     from lingua_scheduler.state.link import LinkOptions
     from lingua_scheduler.state.script import Word
 

@@ -22,7 +22,7 @@ LONGEST_BLOCK_MS = 10_000
 class Connection(Protocol):
     """A connection to the store; every call is routed by its slot (a single server ignores it).
 
-    Calls of one tick reach the server in order, but a call that is resent (script not loaded, slot
+    Calls of one tick reach the server in order, but a call that is resent (not loaded yet, slot
     moved) may run after later ones: dependent calls must be awaited one after the other.
 
     The error of a call whose future is not awaited any more is not printed.

@@ -316,8 +316,8 @@ def _check_version(binary: Path) -> None:
     found = re.search(r"\bv=(\d+)\.(\d+)", answer)
     if found is None:
         raise EmbeddedServerError(f"{binary} is not a Valkey or Redis server: {answer[:200]!r}")
-    if (int(found[1]), int(found[2])) < (6, 2):
-        raise EmbeddedServerError(f"{binary} is version {found[1]}.{found[2]}, 6.2 is the oldest")
+    if (int(found[1]), int(found[2])) < (7, 0):
+        raise EmbeddedServerError(f"{binary} is version {found[1]}.{found[2]}, 7.0 is the oldest")
 
 
 def _make_private(directory: Path) -> None:

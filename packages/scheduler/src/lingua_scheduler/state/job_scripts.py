@@ -42,7 +42,6 @@ class JobScripts:
         self._runner = runner
         # Packed once, because the policy is sent with every call that needs it.
         self._policy = pack(policy.for_jobs())
-        self._binding_ms = policy.binding_ms
 
     async def submit(
         self, cell: Cell, job: str, spec: JobSpec, body: bytes, *, audio: bytes = b"", park: int = 0
@@ -118,7 +117,7 @@ class JobScripts:
         For a job with listeners the payload is given twice: with and without its sound.
         """
         payload, text = payload if isinstance(payload, tuple) else (payload, b"")
-        report = (kind, reason_word(reason), payload, self._binding_ms, text)
+        report = (kind, reason_word(reason), payload, text)
         raw = await self._runner.ask(
             "job_settle", cell, (self._policy, job, attempt, node, *report)
         )

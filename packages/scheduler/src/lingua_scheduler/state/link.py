@@ -20,19 +20,17 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 import hiredis
 
 from lingua_scheduler.errors import OutcomeUnknown, StoreRejected, StoreUnavailable
+from lingua_scheduler.state.calls import CallBatch, StoreCall, grouped, pack
 from lingua_scheduler.steps import Answer
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from lingua_scheduler.state.script import Script, Word
+    from lingua_scheduler.state.script import Word
 
-    ErrorPolicy = Callable[["StoreLink", "StoreCall", str], None]
-    Sending = Callable[["StoreCall"], None]
-
-# The stub of hiredis types the argument as a tuple of exactly one item.
-pack = cast("Callable[[tuple[Word, ...]], bytes]", hiredis.pack_command)
+    ErrorPolicy = Callable[["StoreLink", StoreCall, str], None]
+    Sending = Callable[[StoreCall], None]
 
 ASKING: Final = pack(("ASKING",))
 NOT_YET: Final = object()
@@ -81,57 +79,6 @@ class LinkOptions:
     db: int = 0
 
 
-class StoreCall:
-    """One command in flight: its bytes, kept for a resend, and the future of its reply.
-
-    The reply of a step's call has an `Answer` in place of a future.
-    """
-
-    __slots__ = ("deadline", "expires", "future", "packed", "retries", "script", "slot", "turns")
-
-    def __init__(
-        self,
-        future: asyncio.Future[Any] | Answer,
-        packed: bytes,
-        script: Script | None,
-        slot: int,
-        deadline: float,
-    ) -> None:
-        self.future = future
-        self.packed = packed
-        # The script of an EVALSHA, else None.
-        self.script = script
-        self.slot = slot
-        # The monotonic time after which the call is not sent again.
-        self.deadline = deadline
-        # When the current link considers the server unavailable. After a resend this is later
-        # than the deadline, so that an old call does not end a healthy connection.
-        self.expires = deadline
-        # How often it was redirected or sent in another form, and how often it was retried.
-        self.turns = 0
-        self.retries = 0
-
-    @property
-    def label(self) -> str:
-        """The script's name, or the first word of the command: never its arguments."""
-        if self.script is not None:
-            return self.script.name
-        return self.packed.split(b"\r\n", 3)[2].decode(errors="replace")
-
-    def fail(self, error: Exception) -> None:
-        """Set the error if the call is still pending."""
-        if not self.future.done():
-            self.future.set_exception(error)
-            # Marks the error as retrieved, for a caller that was cancelled before it awaited.
-            self.future.exception()
-
-    def send_source(self, script: Script) -> None:
-        """Turn the packed EVALSHA into an EVAL, which also loads the script."""
-        count, _, _, _, _, rest = self.packed.split(b"\r\n", 5)
-        source = script.source
-        self.packed = b"%b\r\n$4\r\nEVAL\r\n$%d\r\n%b\r\n%b" % (count, len(source), source, rest)
-
-
 def refuse(link: StoreLink, call: StoreCall, text: str) -> None:
     """Fail the call: unavailable if it did not run and a retry may help, else rejected."""
     code = text.partition(" ")[0]
@@ -167,13 +114,13 @@ class StoreLink(asyncio.Protocol):
         # Calls of this tick that were not written yet: after a loss they did not run.
         self._unsent: list[StoreCall] = []
         # Written calls in reply order. A cancelled call keeps its place; its reply is dropped.
-        self._pending: deque[StoreCall] = deque()
+        self._pending: deque[StoreCall | CallBatch] = deque()
         # The timer of the oldest pending call; None while idle.
         self._watch: asyncio.TimerHandle | None = None
         # A task that got its reply in this turn of the loop has not gone on yet.
         self._is_waking = False
         # The call that was overdue at the last check.
-        self._suspect: StoreCall | None = None
+        self._suspect: StoreCall | CallBatch | None = None
 
     # Calls.
 
@@ -217,8 +164,9 @@ class StoreLink(asyncio.Protocol):
         if not batch or self._transport is None:
             return  # lost since the flush was scheduled; the calls have failed
         self._unsent = []
-        self._pending.extend(batch)
-        self._transport.write(b"".join([call.packed for call in batch]))
+        sent = grouped(batch)
+        self._pending.extend(sent)
+        self._transport.write(b"".join([call.command() for call in sent]))
         if self._watch is None:
             self._watch = self._loop.call_later(self._timeout_s, self._look_at_oldest)
 
@@ -237,20 +185,28 @@ class StoreLink(asyncio.Protocol):
                     self.drop(f"the server sent an unexpected reply{reason}")
                     return
                 call = pending.popleft()
-                if reply.__class__ is hiredis.ReplyError:
-                    self._on_error(self, call, str(reply))
-                elif not call.future.done():
-                    self._answer(call.future, reply)
+                if isinstance(call, CallBatch):
+                    is_refused = reply.__class__ is hiredis.ReplyError
+                    replies = [reply] * len(call.calls) if is_refused else reply
+                    for each, its_reply in zip(call.calls, replies, strict=True):
+                        self._answer(each, its_reply)
+                else:
+                    self._answer(call, reply)
         except hiredis.ProtocolError as error:
             self.drop(f"the server broke the protocol: {error}")
 
-    def _answer(self, receiver: asyncio.Future[Any] | Answer, reply: Any) -> None:
-        """Give a reply to its receiver; nobody goes on before those whose replies came earlier.
+    def _answer(self, call: StoreCall, reply: Any) -> None:
+        """Give a call its reply; nobody goes on before those whose replies came earlier.
 
         A step goes on at once, a task only in the next turn of the loop. After the reply of a task,
         steps wait for that turn, too.
         """
-        if receiver.__class__ is not Answer:
+        receiver = call.future
+        if reply.__class__ is hiredis.ReplyError:
+            self._on_error(self, call, str(reply))
+        elif receiver.done():
+            pass  # cancelled: its reply is not needed
+        elif receiver.__class__ is not Answer:
             receiver.set_result(reply)
             if not self._is_waking:
                 self._is_waking = True

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
+from lingua_scheduler.state.libraries import load_on_masters
 from lingua_scheduler.state.scripts import load_scripts
 
 if TYPE_CHECKING:
@@ -44,6 +44,6 @@ class ScriptRunner:
         return self.connection.command(cell.slot, *words)
 
     async def warm(self) -> None:
-        """Compile all scripts, so that no utterance has to wait for the compilation."""
-        load, scripts = self.connection.every_master, self._scripts.values()
-        await asyncio.gather(*(load("SCRIPT", "LOAD", script.source) for script in scripts))
+        """Load our library into every master, so that no utterance has to wait for it."""
+        (library,) = {script.library for script in self._scripts.values()}
+        await load_on_masters(self.connection, library)

@@ -1,7 +1,14 @@
-"""Loads the Lua files: expands includes, inserts reply codes, checks the head of each.
+"""Builds the library of functions from the Lua files: includes, reply codes, heads.
 
-One file in `lua/` is one operation; `lua/includes/` contains shared functions. A script is expanded
-once per process and called by EVALSHA. This module does not connect to a server.
+One file in `lua/` is one verb: a function of the file's name, which gets the arguments of the call.
+`lua/includes/` contains what verbs share. The library has every include once, what it needs before
+it, and then every verb in a block of its own, so that the helpers of one verb are not visible to
+another. Nothing is created when a verb is called: all functions exist once per server.
+
+While a server loads a library, no function of Lua or of the server can be used. They are looked up
+at the first call, and are then as fast to reach as our own functions: the sources write
+`string.sub(...)` and the library has a local `string_sub`. This module does not connect to a
+server.
 """
 
 from __future__ import annotations
@@ -12,65 +19,72 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from lingua_scheduler.state.reply import Reply
-from lingua_scheduler.state.script import Script
+from lingua_scheduler.state.script import FunctionLibrary, Script, registered
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from importlib.resources.abc import Traversable
 
-INCLUDE = re.compile(r'^(?P<indent> *)--- @include "(?P<path>[a-z0-9_/]+)"$')
+INCLUDE = re.compile(r'^--- @include "(?P<path>[a-z0-9_/]+)"$')
 REPLY = re.compile(r"\bReply\.(\w+)")
 HEAD_SECTIONS = ("-- KEYS: due", "-- ARGV: now_ms", "-- Returns: ", "-- Writes: ", "-- Cost: ")
-# Scripts with this prefix use the keys of an instance; all others use those of a cell.
+# Verbs with this prefix use the keys of an instance; all others use those of a cell.
 OF_INSTANCE = "inbox_"
+# Functions of Lua and of the server: those of a table, and those without one.
+OF_TABLE = re.compile(r"\b(cjson|cmsgpack|math|redis|string|table)\.(?!register_function)(\w+)")
+BARE = re.compile(r"(?<![\w.'])(assert|error|ipairs|pairs|pcall|tonumber|tostring|type|unpack)\(")
+# The verb that runs several calls at once finds the others here.
+VERBS = "local verbs = {}\n"
 
 
 class ScriptError(Exception):
-    """A Lua file is malformed: a bug, found when the scripts are loaded."""
+    """A Lua file is malformed: a bug, found when the library is built."""
 
 
 @cache
 def load_scripts() -> dict[str, Script]:
-    """Return every script by name, expanded and ready to run."""
+    """Return every verb of this release by name, all of one library."""
     folder = files(__package__).joinpath("lua")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".lua"))
-    return {name[:-4]: load_script(folder, name[:-4]) for name in names}
+    return build_scripts(folder, [name[:-4] for name in names])
 
 
-def load_script(folder: Traversable, name: str) -> Script:
-    """Expand one script: includes once each in order of need, reply names to numbers."""
-    source = folder.joinpath(f"{name}.lua").read_text()
-    check_head(name, source)
-    return Script.of(name, slim(name_replies(name, expand(folder, source, []))))
+def build_scripts(folder: Traversable, names: Sequence[str]) -> dict[str, Script]:
+    """Build the library of these verbs."""
+    parts: dict[str, str] = {}
+    verbs = []
+    for name in names:
+        source = folder.joinpath(f"{name}.lua").read_text()
+        check_head(name, source)
+        collect(folder, source, parts, ())
+        verbs.append(verb(name, source))
+    library = FunctionLibrary.of(bind("".join([VERBS, *parts.values(), *verbs])))
+    return {name: library.script(name) for name in names}
 
 
-def expand(folder: Traversable, source: str, seen: list[str]) -> str:
-    """Replace each include line by the file's text, the first time it occurs in its scope.
+def collect(
+    folder: Traversable, source: str, parts: dict[str, str], needed_by: tuple[str, ...]
+) -> None:
+    """Add the code of each include of the source to the parts, after what the include needs."""
+    for path in includes_of(source):
+        if path in needed_by:
+            raise ScriptError(f"includes need each other: {', '.join((*needed_by, path))}")
+        if path not in parts:
+            text = read_include(folder, path)
+            collect(folder, text, parts, (*needed_by, path))
+            parts[path] = slim(name_replies(path, text))
 
-    An indented include is inside a block: its functions are created only when that block runs and
-    are not visible outside, so it counts as included only until the end of the block.
-    """
-    lines: list[str] = []
-    inner: list[tuple[int, str]] = []
+
+def includes_of(source: str) -> list[str]:
+    """Return the paths that a source includes; an include stands at the beginning of a line."""
+    paths = []
     for line in source.splitlines():
-        indent = len(line) - len(line.lstrip(" "))
-        inner = [entry for entry in inner if entry[0] <= indent or not line]
         match = INCLUDE.match(line)
-        if match is None:
-            if "@include" in line:
-                raise ScriptError(f"not an include: {line.strip()}")
-            lines.append(line)
-            continue
-        path = match["path"]
-        known = [*seen, *(name for _, name in inner)]
-        if path in known:
-            continue
-        scope = [*known, path]
-        lines.append(expand(folder, read_include(folder, path), scope))
-        if indent:
-            inner += [(indent, name) for name in scope[len(known) :]]
-        else:
-            seen += scope[len(known) :]
-    return "\n".join(lines)
+        if match is not None:
+            paths.append(match["path"])
+        elif "@include" in line:
+            raise ScriptError(f"not an include: {line.strip()}")
+    return paths
 
 
 def read_include(folder: Traversable, path: str) -> str:
@@ -79,6 +93,19 @@ def read_include(folder: Traversable, path: str) -> str:
     if not file.is_file():
         raise ScriptError(f"no such include: {path}")
     return file.read_text()
+
+
+def verb(name: str, source: str) -> str:
+    """Return the block of one verb: its code, and the function that the server calls."""
+    if f"\nlocal function {name}(ARGV)\n" not in source:
+        raise ScriptError(f"{name}: no `local function {name}(ARGV)`")
+    begin = "begin_inbox" if name.startswith(OF_INSTANCE) else "begin_cell"
+    function = (
+        "function(KEYS, ARGV)\nif not is_bound then bind() end\n"
+        f"{begin}(KEYS[1], ARGV[1])\nreturn {name}(ARGV)\nend"
+    )
+    known = f"verbs.{name} = {name}\n"
+    return f"do\n{slim(name_replies(name, source))}{known}{registered(name, function)}end\n"
 
 
 def name_replies(name: str, source: str) -> str:
@@ -93,14 +120,26 @@ def name_replies(name: str, source: str) -> str:
 
 
 def slim(source: str) -> str:
-    """Drop comments and blank lines, and look `redis.call` up once instead of at every use."""
+    """Drop comments and blank lines."""
     lines = (line.rstrip() for line in source.splitlines())
-    code = "\n".join(line for line in lines if line and not line.lstrip().startswith("--"))
-    return f"local call = redis.call\n{code.replace('redis.call(', 'call(')}\n"
+    return "".join(f"{line}\n" for line in lines if line and not line.lstrip().startswith("--"))
+
+
+def bind(code: str) -> str:
+    """Let the functions of Lua and of the server be locals, which the first call sets."""
+    tables = {f"{table}_{name}": f"{table}.{name}" for table, name in OF_TABLE.findall(code)}
+    bare = {name: name for name in BARE.findall(code)}
+    found = dict(sorted((tables | bare).items()))
+    ours, theirs = ", ".join(found), ", ".join(found.values())
+    return (
+        # Outside of the scope of our locals, which may have the names of theirs.
+        f"local function globals()\nreturn {theirs}\nend\nlocal {ours}\nlocal is_bound = false\n"
+        f"local function bind()\n{ours} = globals()\nis_bound = true\nend\n"
+    ) + OF_TABLE.sub(r"\1_\2", code)
 
 
 def check_head(name: str, source: str) -> None:
-    """Check that a script states its arguments, answer, writes and cost before its code."""
+    """Check that a verb states its arguments, answer, writes and cost before its code."""
     head = source.split("--- @include", 1)[0]
     keys = "-- KEYS: inbox" if name.startswith(OF_INSTANCE) else HEAD_SECTIONS[0]
     for section in (keys, *HEAD_SECTIONS[1:]):

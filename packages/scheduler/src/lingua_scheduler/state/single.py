@@ -1,8 +1,8 @@
 """The connection to one server, and the parts it shares with the connection to a cluster.
 
 `SteadyLink` keeps one address connected in the background. `CallingConnection` encodes a call and
-handles the error replies that need a retry: script not loaded, server not ready. `SingleConnection`
-and `cluster.ClusterConnection` decide where a call is sent.
+handles the error replies that need a retry: functions not loaded, server not ready.
+`SingleConnection` and `cluster.ClusterConnection` decide where a call is sent.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ import asyncio
 import random
 from abc import abstractmethod
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from lingua_scheduler.errors import StoreRejected, StoreUnavailable
+from lingua_scheduler.state.calls import CallForm, StepCall, StoreCall, pack
 from lingua_scheduler.state.connection import LONGEST_BLOCK_MS, Connection
-from lingua_scheduler.state.link import TRANSIENT, StoreCall, StoreLink, pack, refuse
-from lingua_scheduler.steps import Answer
+from lingua_scheduler.state.libraries import NO_FUNCTION, is_loaded, unfit
+from lingua_scheduler.state.link import TRANSIENT, StoreLink, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lingua_scheduler.state.link import Address, ErrorPolicy, LinkOptions
-    from lingua_scheduler.state.script import Script, Word
+    from lingua_scheduler.state.script import FunctionLibrary, Script, Word
+    from lingua_scheduler.steps import Answer
 
 FIRST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 1.0
@@ -42,14 +45,18 @@ class CallingConnection(Connection):
         self._options = options
         self._timeout_s = options.call_timeout_ms / 1000
         self.generation = 0
+        # The constant parts of calls, by script and cell.
+        self._forms: dict[tuple[Script, tuple[Word, ...]], CallForm] = {}
         # Calls to be retried, each with its timer.
         self._waiting: dict[StoreCall, asyncio.TimerHandle] = {}
+        # Calls that wait until a server has loaded a library.
+        self._loading: dict[tuple[StoreLink, str], list[StoreCall]] = {}
 
     def run(
         self, script: Script, slot: int, keys: tuple[Word, ...], args: tuple[Word, ...]
     ) -> asyncio.Future[Any]:
-        """Run the script by its hash; the text is sent only if the server lacks it."""
-        packed = pack((b"EVALSHA", script.sha, len(keys), *keys, *args))
+        """Call the script's function; its library is sent only if the server lacks it."""
+        packed = pack((b"FCALL", script.function, len(keys), *keys, *args))
         future = self._loop.create_future()
         self._send(StoreCall(future, packed, script, slot, monotonic() + self._timeout_s))
         return future
@@ -57,11 +64,13 @@ class CallingConnection(Connection):
     def ask(
         self, script: Script, slot: int, keys: tuple[Word, ...], args: tuple[Word, ...]
     ) -> Answer:
-        """Run the script for a step, which needs no future."""
-        packed = pack((b"EVALSHA", script.sha, len(keys), *keys, *args))
-        answer = Answer()
-        self._send(StoreCall(answer, packed, script, slot, monotonic() + self._timeout_s))
-        return answer
+        """Run the script for a step, which needs no future; calls of one turn may be batched."""
+        form = self._forms.get((script, keys))
+        if form is None:
+            form = self._forms[script, keys] = CallForm.of(script, keys)
+        call = StepCall(form, args, slot, monotonic() + self._timeout_s)
+        self._send(call)
+        return call.answer
 
     def command(self, slot: int, *words: Word) -> asyncio.Future[Any]:
         """Send any command that does not block on the server."""
@@ -84,14 +93,34 @@ class CallingConnection(Connection):
         """The error policy of every shared link."""
         if call.future.done():
             return  # cancelled: its result is not needed
-        if text.startswith("NOSCRIPT ") and call.script is not None:
-            call.send_source(call.script)
-            if self._may_resend(link, call, text):
-                self._send(call)
+        if text == NO_FUNCTION and call.script is not None:
+            self._load(link, call, call.script.library)
         elif text.partition(" ")[0] in TRANSIENT:
             self._retry_later(link, call, text)
         elif not self._answer_redirect(link, call, text):
             refuse(link, call, text)
+
+    def _load(self, link: StoreLink, call: StoreCall, library: FunctionLibrary) -> None:
+        """Load the library into the server, once for all calls that need it there."""
+        where = (link, library.name)
+        if where in self._loading:
+            self._loading[where].append(call)
+            return
+        self._loading[where] = [call]
+        load = link.command("FUNCTION", "LOAD", library.source)
+        load.add_done_callback(partial(self._loaded, link, library))
+
+    def _loaded(self, link: StoreLink, library: FunctionLibrary, load: asyncio.Future[Any]) -> None:
+        """Send the calls that waited for the library again, or fail them: none of them ran."""
+        error = load.exception()
+        for call in self._loading.pop((link, library.name)):
+            if is_loaded(error):
+                if self._may_resend(link, call, NO_FUNCTION):
+                    self._send(call)
+            elif isinstance(error, StoreRejected):
+                call.fail(unfit(error))
+            else:
+                call.fail(StoreUnavailable(str(link.address), f"functions not loaded: {error}"))
 
     def _may_resend(self, link: StoreLink, call: StoreCall, why: str) -> bool:
         """Count one more resend; fail the call after too many resends or too much time."""

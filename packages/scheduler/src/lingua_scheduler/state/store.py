@@ -38,5 +38,5 @@ class Store:
         self.cells = CellScripts(self.runner, policy)
 
     async def warm(self) -> None:
-        """Compile all scripts, so that no utterance has to wait for the compilation."""
+        """Load our library into every master, so that no utterance has to wait for it."""
         await self.runner.warm()

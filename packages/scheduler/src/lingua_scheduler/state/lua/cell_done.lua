@@ -5,4 +5,7 @@
 -- Writes: due
 -- Cost: O(log n)
 --- @include "includes/cell"
-return { Reply.OK, redis.call('ZREM', DUE, ARGV[2]) }
+
+local function cell_done(ARGV)
+  return { Reply.OK, redis.call('ZREM', DUE, ARGV[2]) }
+end

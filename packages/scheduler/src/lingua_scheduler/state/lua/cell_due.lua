@@ -6,7 +6,10 @@
 -- Writes: due
 -- Cost: O(limit * log n)
 --- @include "includes/cell"
-local timers = redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, tonumber(ARGV[2]))
-local again = now + tonumber(ARGV[3])
-for _, timer in ipairs(timers) do redis.call('ZADD', DUE, 'XX', again, timer) end
-return { Reply.OK, timers }
+
+local function cell_due(ARGV)
+  local timers = redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, tonumber(ARGV[2]))
+  local again = now + tonumber(ARGV[3])
+  for _, timer in ipairs(timers) do redis.call('ZADD', DUE, 'XX', again, timer) end
+  return { Reply.OK, timers }
+end

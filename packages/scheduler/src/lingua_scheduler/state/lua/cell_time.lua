@@ -5,4 +5,7 @@
 -- Writes: clock
 -- Cost: O(1)
 --- @include "includes/cell"
-return { Reply.OK, now, wall }
+
+local function cell_time(ARGV)
+  return { Reply.OK, now, wall }
+end

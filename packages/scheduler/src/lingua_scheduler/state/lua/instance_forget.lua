@@ -9,16 +9,19 @@
 -- Writes: instances, instance, inboxes
 -- Cost: O(log n)
 --- @include "includes/cell"
-local instance, boot = ARGV[2], ARGV[3]
-local key = BASE .. 'instance:' .. instance
-local dropped = 0
-if boot ~= '' then
-  local known = redis.call('HGET', key, 'boot')
-  if known and known ~= boot then return { Reply.FENCED, 0 } end
-else
-  local beat_at = redis.call('ZSCORE', BASE .. 'instances', instance)
-  if beat_at and beat_at ~= ARGV[4] then return { Reply.NOT_DUE, tonumber(beat_at) } end
-  dropped = redis.call('SREM', BASE .. 'inboxes', instance)
+
+local function instance_forget(ARGV)
+  local instance, boot = ARGV[2], ARGV[3]
+  local key = BASE .. 'instance:' .. instance
+  local dropped = 0
+  if boot ~= '' then
+    local known = redis.call('HGET', key, 'boot')
+    if known and known ~= boot then return { Reply.FENCED, 0 } end
+  else
+    local beat_at = redis.call('ZSCORE', BASE .. 'instances', instance)
+    if beat_at and beat_at ~= ARGV[4] then return { Reply.NOT_DUE, tonumber(beat_at) } end
+    dropped = redis.call('SREM', BASE .. 'inboxes', instance)
+  end
+  dropped = dropped + redis.call('DEL', key) + redis.call('ZREM', BASE .. 'instances', instance)
+  return { Reply.OK, dropped > 0 and 1 or 0 }
 end
-dropped = dropped + redis.call('DEL', key) + redis.call('ZREM', BASE .. 'instances', instance)
-return { Reply.OK, dropped > 0 and 1 or 0 }

@@ -10,13 +10,16 @@
 --- @include "includes/cell"
 --- @include "includes/finish"
 --- @include "includes/serve_waiting"
-local policy, job = cmsgpack.unpack(ARGV[2]), ARGV[3]
-local record = job_read(job)
-if not record then return { Reply.NO_JOB } end
-if record.ended then return { Reply.JOB_ENDED } end
-local out, freed, placed = {}, {}, {}
-local n = job_unhold(job, record, freed)
-local s = job_finish(job, record, 'cancelled', ARGV[4], '', policy.binding_ms, out)
-if n and n[N_POOL] then serve_waiting(record.node, n[N_POOL], policy, placed) end
-return { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out), freed, placed,
-  record.attempt, record.cell or '', record.node }
+
+local function job_cancel(ARGV)
+  local policy, job = policy_of(ARGV[2]), ARGV[3]
+  local record = job_read(job)
+  if not record then return { Reply.NO_JOB } end
+  if record.ended then return { Reply.JOB_ENDED } end
+  local out, freed, placed = {}, {}, {}
+  local n = job_unhold(job, record, freed)
+  local s = job_finish(job, record, 'cancelled', ARGV[4], '', policy, out)
+  if n and n[N_POOL] then serve_waiting(record.node, n[N_POOL], policy, placed) end
+  return { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out), freed, placed,
+    record.attempt, record.cell or '', record.node }
+end

@@ -13,25 +13,28 @@
 --- @include "includes/queue"
 --- @include "includes/assign"
 --- @include "includes/finish"
-local policy, job, attempt = cmsgpack.unpack(ARGV[2]), ARGV[3], tonumber(ARGV[4])
-local cell, node, instance = ARGV[5], ARGV[6], ARGV[9]
-local record = job_read(job)
-if not record then return { Reply.NO_JOB } end
-if record.ended then return { Reply.JOB_ENDED } end
-if record.attempt == attempt and record.node == node and record.cell == cell then
-  return { Reply.PLACED, { job, attempt, node, cell, instance, 0,
-    tonumber(redis.call('HGET', BASE .. 'job:' .. job, 'ends_at')) } }
-end
-if record.node ~= '' or record.attempt + 1 ~= attempt then
-  return { Reply.STALE_ATTEMPT, record.attempt }
-end
-local spec, holder, asked = record.spec, cell .. '/' .. node, ARGV[10]
-for _, named in ipairs(asked ~= '*' and turn_nodes(spec) or {}) do
-  if named == holder then break end
-  if not string.find(asked, ',' .. named .. ',', 1, true) then
-    return { Reply.PARKED, Reply.NO_AVAILABLE_NODE, 'affinity_elsewhere', named }
+
+local function job_commit(ARGV)
+  local policy, job, attempt = policy_of(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+  local cell, node, instance = ARGV[5], ARGV[6], ARGV[9]
+  local record = job_read(job)
+  if not record then return { Reply.NO_JOB } end
+  if record.ended then return { Reply.JOB_ENDED } end
+  if record.attempt == attempt and record.node == node and record.cell == cell then
+    return { Reply.PLACED, { job, attempt, node, cell, instance, 0,
+      tonumber(redis.call('HGET', BASE .. 'job:' .. job, 'ends_at')) } }
   end
+  if record.node ~= '' or record.attempt + 1 ~= attempt then
+    return { Reply.STALE_ATTEMPT, record.attempt }
+  end
+  local spec, holder, asked = record.spec, cell .. '/' .. node, ARGV[10]
+  for _, named in ipairs(asked ~= '*' and turn_nodes(spec) or {}) do
+    if named == holder then break end
+    if not string.find(asked, ',' .. named .. ',', 1, true) then
+      return { Reply.PARKED, Reply.NO_AVAILABLE_NODE, 'affinity_elsewhere', named }
+    end
+  end
+  queue_remove(job, spec.demand)
+  local n = { '0', 0, 0, '', ARGV[7], ARGV[8], instance }
+  return { Reply.PLACED, assign(job, spec, attempt, cell, node, n, policy) }
 end
-queue_remove(job, spec.demand)
-local n = { '0', 0, 0, '', ARGV[7], ARGV[8], instance }
-return { Reply.PLACED, assign(job, spec, attempt, cell, node, n, policy) }

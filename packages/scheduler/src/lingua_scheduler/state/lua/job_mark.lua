@@ -8,20 +8,23 @@
 -- Cost: O(log n)
 --- @include "includes/cell"
 local RANK = { CREATED = 0, DISPATCHED = 1, ACCEPTED = 2, RUNNING = 3, FINISHED = 4, RELEASED = 5 }
-local job, attempt, node, state = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local key = BASE .. 'job:' .. job
-local record = redis.call('HMGET', key, 'state', 'attempt', 'node', 'ends_at')
-if not record[1] then return { Reply.NO_JOB } end
-if tonumber(record[2]) ~= attempt or not record[3] or record[3] == '' then
-  return { Reply.STALE_ATTEMPT, tonumber(record[2]) }
+
+local function job_mark(ARGV)
+  local job, attempt, node, state = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+  local key = BASE .. 'job:' .. job
+  local record = redis.call('HMGET', key, 'state', 'attempt', 'node', 'ends_at')
+  if not record[1] then return { Reply.NO_JOB } end
+  if tonumber(record[2]) ~= attempt or not record[3] or record[3] == '' then
+    return { Reply.STALE_ATTEMPT, tonumber(record[2]) }
+  end
+  if record[3] ~= node then return { Reply.NODE_MISMATCH, record[3] } end
+  if RANK[record[1]] > RANK.RUNNING then return { Reply.JOB_ENDED } end
+  if RANK[state] <= RANK[record[1]] then return { Reply.OK, record[1] } end
+  if RANK[state] >= RANK.ACCEPTED then
+    redis.call('HSET', key, 'state', state, 'due_at', record[4])
+    redis.call('ZADD', DUE, record[4], 'j|' .. job)
+  else
+    redis.call('HSET', key, 'state', state)
+  end
+  return { Reply.OK, state }
 end
-if record[3] ~= node then return { Reply.NODE_MISMATCH, record[3] } end
-if RANK[record[1]] > RANK.RUNNING then return { Reply.JOB_ENDED } end
-if RANK[state] <= RANK[record[1]] then return { Reply.OK, record[1] } end
-if RANK[state] >= RANK.ACCEPTED then
-  redis.call('HSET', key, 'state', state, 'due_at', record[4])
-  redis.call('ZADD', DUE, record[4], 'j|' .. job)
-else
-  redis.call('HSET', key, 'state', state)
-end
-return { Reply.OK, state }

@@ -1,8 +1,7 @@
 -- Ends a job with the outcome that its holder reports, and releases all outcomes that are next.
 -- KEYS: due
 -- ARGV: now_ms, policy, job id, attempt, node, kind (completed | completed_no_text | failed),
---   reason, payload, binding_ms (of the policy, which the usual path need not decode), text (the
---   payload without sound, if it is for listeners)
+--   reason, payload, text (the payload without sound, if it is for listeners)
 -- Returns: {SETTLED, epoch, owner, session, outcomes, [freed foreign lease ...], [placement ...]}:
 --   outcomes are [seq, entry, ...] for the speaker, this job's entry without its payload,
 --   [[id, kind and head, [listener, owner, epoch, seq, ...]] ...] and 1 if some listeners do not
@@ -14,32 +13,34 @@
 -- Cost: O(log n + outcomes released * listeners)
 --- @include "includes/cell"
 --- @include "includes/finish"
-local job, attempt, node = ARGV[3], tonumber(ARGV[4]), ARGV[5]
-local record = job_read(job)
-if not record then return { Reply.NO_JOB } end
-if record.attempt ~= attempt or record.node == '' then
-  return { Reply.STALE_ATTEMPT, record.attempt }
-end
-if record.node ~= node then return { Reply.NODE_MISMATCH, record.node } end
-if record.ended then
-  local known = redis.call('HMGET', BASE .. 'job:' .. job, 'outcome', 'seq')
-  if known[1] == ARGV[6] then return { Reply.ALREADY, known[1], tonumber(known[2] or 0) } end
-  return { Reply.JOB_ENDED, known[1] }
-end
+--- @include "includes/slices_end"
+--- @include "includes/serve_waiting"
 
-local spec, out, freed, placed = record.spec, {}, {}, {}
-if spec.closes_turn then
-  --- @include "includes/slices_end"
-  local last, binding_ms = spec.index - 1, tonumber(ARGV[9])
-  slices_end(spec.session, spec.lane, spec.turn, node, last, binding_ms, out, freed)
+local function job_settle(ARGV)
+  local policy, job, attempt, node = policy_of(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
+  local record = job_read(job)
+  if not record then return { Reply.NO_JOB } end
+  if record.attempt ~= attempt or record.node == '' then
+    return { Reply.STALE_ATTEMPT, record.attempt }
+  end
+  if record.node ~= node then return { Reply.NODE_MISMATCH, record.node } end
+  if record.ended then
+    local known = redis.call('HMGET', BASE .. 'job:' .. job, 'outcome', 'seq')
+    if known[1] == ARGV[6] then return { Reply.ALREADY, known[1], tonumber(known[2] or 0) } end
+    return { Reply.JOB_ENDED, known[1] }
+  end
+
+  local spec, out, freed, placed = record.spec, {}, {}, {}
+  if spec.closes_turn then
+    slices_end(spec.session, spec.lane, spec.turn, node, spec.index - 1, policy, out, freed)
+  end
+  local n = job_unhold(job, record, freed)
+  local own = #out + 2
+  local s = job_finish(job, record, ARGV[6], ARGV[7], ARGV[8], policy, out, ARGV[9])
+  -- The payload is not returned: translated speech is large, and the caller has it.
+  if out[own] and not spec.audience then out[own] = string.sub(out[own], 1, -1 - #ARGV[8]) end
+  if n and n[N_POOL] and redis.call('EXISTS', BASE .. 'waiting') == 1 then
+    serve_waiting(node, n[N_POOL], policy, placed)
+  end
+  return { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out), freed, placed }
 end
-local n = job_unhold(job, record, freed)
-local own = #out + 2
-local s = job_finish(job, record, ARGV[6], ARGV[7], ARGV[8], ARGV[9], out, ARGV[10])
--- The payload is not returned: translated speech is large, and the caller has it.
-if out[own] and not spec.audience then out[own] = string.sub(out[own], 1, -1 - #ARGV[8]) end
-if n and n[N_POOL] and redis.call('EXISTS', BASE .. 'waiting') == 1 then
-  --- @include "includes/serve_waiting"
-  serve_waiting(node, n[N_POOL], cmsgpack.unpack(ARGV[2]), placed)
-end
-return { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out), freed, placed }

@@ -19,14 +19,17 @@
 --- @include "includes/lane"
 --- @include "includes/stream"
 --- @include "includes/place"
-local policy, has_audio, answers = cmsgpack.unpack(ARGV[2]), false, {}
+--- @include "includes/unanswered"
+--- @include "includes/queue"
+--- @include "includes/readers_put"
+-- Whether a job of this call has stored the audio.
+local is_kept
 
-local function submit(job, spec_text, body, park)
+local function submit(job, spec_text, body, park, audio, policy)
   local job_key = BASE .. 'job:' .. job
   local known, before = redis.call('HGET', job_key, 'state'), 0
   if known then
     local more = redis.call('HMGET', job_key, 'attempt', 'node', 'outcome', 'seq', 'spec', 'reason')
-    --- @include "includes/unanswered"
     local is_named = redis.call('HEXISTS', job_key, 'answer') == 1
     if not is_named or not unanswered(known, more[3], more[6]) then
       return { Reply.DUPLICATE, known, tonumber(more[1]), more[2] or '', more[3] or '',
@@ -65,7 +68,6 @@ local function submit(job, spec_text, body, park)
   end
   local parked = not placement and (elsewhere or park ~= '0')
   if not placement then
-    --- @include "includes/queue"
     if not parked then
       if code == Reply.NO_POOL_FOR_LANG_PAIR and policy.refuse_unserved_pairs then
         return { code, label }
@@ -102,24 +104,28 @@ local function submit(job, spec_text, body, park)
   stream_note(order, top, heard, spec)
   lane_put(session_key, spec, next_index, order, policy.gap_ms)
   if spec.readers then
-    --- @include "includes/readers_put"
     readers_put(session_key, spec, policy.gap_ms)
   end
-  if ARGV[3] ~= '' then
+  if audio ~= '' then
     local audio_key = BASE .. 'audio:' .. spec.session .. '|' .. spec.index
-    if has_audio then
+    if is_kept then
       redis.call('HSET', audio_key, job, '')
     else
-      redis.call('HSET', audio_key, 'audio', ARGV[3], job, '')
+      redis.call('HSET', audio_key, 'audio', audio, job, '')
     end
-    has_audio = true
+    is_kept = true
   end
   if placement then return { Reply.PLACED, placement } end
   if not parked then return { Reply.QUEUED, code, label, '', '', looked } end
   return { Reply.PARKED, code, label, table.concat(turn_nodes(spec), ','), avoid or '', looked }
 end
 
-for i = 4, #ARGV, 4 do
-  answers[#answers + 1] = submit(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
+local function job_submit(ARGV)
+  local policy, answers = policy_of(ARGV[2]), {}
+  is_kept = false
+  for i = 4, #ARGV, 4 do
+    local park = ARGV[i + 3]
+    answers[#answers + 1] = submit(ARGV[i], ARGV[i + 1], ARGV[i + 2], park, ARGV[3], policy)
+  end
+  return answers
 end
-return answers

@@ -16,25 +16,17 @@
 --- @include "includes/release"
 --- @include "includes/lane_walk"
 --- @include "includes/account"
+--- @include "includes/lane_entries"
+--- @include "includes/readers_put"
+--- @include "includes/readers_end"
 local FILL_AHEAD_MAX = 256
-local policy, session, lane = cmsgpack.unpack(ARGV[2]), ARGV[3], ARGV[4]
-local index, reason = tonumber(ARGV[5]), ARGV[7]
-local key, timer = BASE .. 'session:' .. session, 'g|' .. session .. '|' .. lane
-local prefix = 'at:' .. lane .. ':'
-local s = session_read(session, lane, index)
-if s.epoch == '' then
-  redis.call('ZREM', DUE, timer)
-  return { Reply.NO_SESSION }
-end
-
-if ARGV[8] ~= '0' and redis.call('HGET', key, 'fence') ~= ARGV[8] then return { Reply.FENCED } end
-
-local others = ARGV[15] ~= '' and cmsgpack.unpack(ARGV[15]) or {}
 
 -- Fills every hole whose time has expired, counted from the arrival of the first index above it.
 -- Arms the timer for the next one.
-local function fill_due_holes()
-  --- @include "includes/lane_entries"
+local function fill_due_holes(s, lane, reason, policy)
+  local session = s.session
+  local key, timer = BASE .. 'session:' .. session, 'g|' .. session .. '|' .. lane
+  local prefix = 'at:' .. lane .. ':'
   local entries, next_fire, oldest = lane_entries(key, lane), nil, math.huge
   for i = #entries, 1, -1 do
     oldest = math.min(oldest, entries[i][2])
@@ -57,51 +49,66 @@ local function fill_due_holes()
   end
 end
 
-if index < 0 then
-  fill_due_holes()
-else
-  local spec = { session = session, lane = lane, index = index, unwanted_from = tonumber(ARGV[6]) }
-  local found = redis.call('HMGET', key, 'next:' .. lane, prefix .. index, 'lanes',
-    'skip:' .. lane)
-  local next_index = tonumber(found[1])
-  local refused = lane_refuses(key, spec, next_index or 0, found[4], found[2], FILL_AHEAD_MAX)
-  if refused == Reply.IN_FLIGHT_LIMIT then refused = Reply.INDEX_AHEAD end
-  if refused then return { refused } end
-  local head = ARGV[11] .. ' ' .. index .. ' ' .. lane .. ' ' .. ARGV[12] .. ' ' .. ARGV[13] .. ' '
-    .. reason
-  local entry = others.audience and entry_for_others(head, others.audience, '', ARGV[14])
-    or head .. '\n' .. ARGV[14]
-  local order = { prefix .. index, '=' .. now .. ' ' .. entry }
-  if not found[1] then order[3], order[4] = 'lanes', (found[3] or '') .. lane .. ' ' end
-  if ARGV[16] ~= '' then
-    -- Its outcome was released: the client must not send it again.
-    local noted = redis.call('HMGET', key, 'top', 'heard')
-    stream_note(order, noted[1], noted[2], cmsgpack.unpack(ARGV[16]))
+local function lane_fill(ARGV)
+  local policy, session, lane = policy_of(ARGV[2]), ARGV[3], ARGV[4]
+  local index, reason = tonumber(ARGV[5]), ARGV[7]
+  local key, timer = BASE .. 'session:' .. session, 'g|' .. session .. '|' .. lane
+  local prefix = 'at:' .. lane .. ':'
+  local s = session_read(session, lane, index)
+  if s.epoch == '' then
+    redis.call('ZREM', DUE, timer)
+    return { Reply.NO_SESSION }
   end
-  spec.ms, spec.lanes = tonumber(ARGV[9]), tonumber(ARGV[10])
-  -- The account of a closed session was already reported.
-  if spec.ms > 0 and redis.call('HEXISTS', key, 'closed') == 0 then
-    order[#order + 1] = 'ended'
-    order[#order + 1] = account(key, s.ended, spec, fate_of(ARGV[11]))
+
+  if ARGV[8] ~= '0' and redis.call('HGET', key, 'fence') ~= ARGV[8] then return { Reply.FENCED } end
+
+  local others = ARGV[15] ~= '' and cmsgpack.unpack(ARGV[15]) or {}
+
+  if index < 0 then
+    fill_due_holes(s, lane, reason, policy)
+  else
+    local unwanted = tonumber(ARGV[6])
+    local spec = { session = session, lane = lane, index = index, unwanted_from = unwanted }
+    local found = redis.call('HMGET', key, 'next:' .. lane, prefix .. index, 'lanes',
+      'skip:' .. lane)
+    local next_index = tonumber(found[1])
+    local refused = lane_refuses(key, spec, next_index or 0, found[4], found[2], FILL_AHEAD_MAX)
+    if refused == Reply.IN_FLIGHT_LIMIT then refused = Reply.INDEX_AHEAD end
+    if refused then return { refused } end
+    local about = ARGV[12] .. ' ' .. ARGV[13] .. ' ' .. reason
+    local head = ARGV[11] .. ' ' .. index .. ' ' .. lane .. ' ' .. about
+    local entry = others.audience and entry_for_others(head, others.audience, '', ARGV[14])
+      or head .. '\n' .. ARGV[14]
+    local order = { prefix .. index, '=' .. now .. ' ' .. entry }
+    if not found[1] then order[3], order[4] = 'lanes', (found[3] or '') .. lane .. ' ' end
+    if ARGV[16] ~= '' then
+      -- Its outcome was released: the client must not send it again.
+      local noted = redis.call('HMGET', key, 'top', 'heard')
+      stream_note(order, noted[1], noted[2], cmsgpack.unpack(ARGV[16]))
+    end
+    spec.ms, spec.lanes = tonumber(ARGV[9]), tonumber(ARGV[10])
+    -- The account of a closed session was already reported.
+    if spec.ms > 0 and redis.call('HEXISTS', key, 'closed') == 0 then
+      order[#order + 1] = 'ended'
+      order[#order + 1] = account(key, s.ended, spec, fate_of(ARGV[11]))
+    end
+    local again = string.match(ARGV[12], '^=(.+)$')
+    if again then
+      order[#order + 1] = 'told:' .. again
+      order[#order + 1] = index .. ' 0'
+    end
+    lane_put(key, spec, next_index, order, policy.gap_ms)
+    s = session_read(session, lane, index)
   end
-  local again = string.match(ARGV[12], '^=(.+)$')
-  if again then
-    order[#order + 1] = 'told:' .. again
-    order[#order + 1] = index .. ' 0'
+  local out, done, from = {}, {}, s.next
+  lane_walk(session, lane, s, policy, out, done)
+  if s.next ~= from then redis.call('HSET', key, 'seq', s.seq, 'next:' .. lane, s.next) end
+  if #done > 0 then redis.call('HDEL', key, unpack(done)) end
+  if others.readers then
+    others.session, others.index = session, index
+    readers_put(key, others, policy.gap_ms)
+    local head = ARGV[12] .. ' ' .. ARGV[13] .. ' ' .. reason
+    readers_end(others, ARGV[11], head, ARGV[14], policy, out)
   end
-  lane_put(key, spec, next_index, order, policy.gap_ms)
-  s = session_read(session, lane, index)
+  return { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out) }
 end
-local out, done, from = {}, {}, s.next
-lane_walk(session, lane, s, policy.binding_ms, out, done)
-if s.next ~= from then redis.call('HSET', key, 'seq', s.seq, 'next:' .. lane, s.next) end
-if #done > 0 then redis.call('HDEL', key, unpack(done)) end
-if others.readers then
-  --- @include "includes/readers_put"
-  --- @include "includes/readers_end"
-  others.session, others.index = session, index
-  readers_put(key, others, policy.gap_ms)
-  local head = ARGV[12] .. ' ' .. ARGV[13] .. ' ' .. reason
-  readers_end(others, ARGV[11], head, ARGV[14], policy.binding_ms, out)
-end
-return { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out) }

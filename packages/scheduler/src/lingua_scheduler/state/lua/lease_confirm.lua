@@ -8,17 +8,20 @@
 -- Cost: O(log n)
 --- @include "includes/cell"
 --- @include "includes/lease"
-local node, member, expires_at = ARGV[2], ARGV[3], now + ARGV[4]
-local key, timer = BASE .. 'leases:' .. node, 'l|' .. ARGV[2] .. '|' .. ARGV[3]
-local held = redis.call('ZSCORE', key, member)
-if held and tonumber(held) > now then
-  redis.call('ZADD', key, expires_at, member)
-elseif not held or not lease_take(node, member, expires_at, job_tie(member)) then
-  redis.call('ZREM', key, member)
-  redis.call('HDEL', BASE .. 'reserved', member)
-  redis.call('ZREM', DUE, timer)
-  return { Reply.LEASE_LAPSED }
+
+local function lease_confirm(ARGV)
+  local node, member, expires_at = ARGV[2], ARGV[3], now + ARGV[4]
+  local key, timer = BASE .. 'leases:' .. node, 'l|' .. ARGV[2] .. '|' .. ARGV[3]
+  local held = redis.call('ZSCORE', key, member)
+  if held and tonumber(held) > now then
+    redis.call('ZADD', key, expires_at, member)
+  elseif not held or not lease_take(node, member, expires_at, job_tie(member)) then
+    redis.call('ZREM', key, member)
+    redis.call('HDEL', BASE .. 'reserved', member)
+    redis.call('ZREM', DUE, timer)
+    return { Reply.LEASE_LAPSED }
+  end
+  redis.call('HSET', BASE .. 'reserved', member, node)
+  redis.call('ZADD', DUE, expires_at, timer)
+  return { Reply.OK }
 end
-redis.call('HSET', BASE .. 'reserved', member, node)
-redis.call('ZADD', DUE, expires_at, timer)
-return { Reply.OK }

@@ -8,16 +8,19 @@
 --- @include "includes/cell"
 --- @include "includes/lease_free"
 --- @include "includes/serve_waiting"
-local policy, node, member = cmsgpack.unpack(ARGV[2]), ARGV[3], ARGV[4]
-local expires_at = tonumber(redis.call('ZSCORE', BASE .. 'leases:' .. node, member) or 0)
-if ARGV[5] == '1' and expires_at > now then
-  redis.call('ZADD', DUE, expires_at, 'l|' .. node .. '|' .. member)
-  return { Reply.NOT_DUE, expires_at }
+
+local function lease_release(ARGV)
+  local policy, node, member = policy_of(ARGV[2]), ARGV[3], ARGV[4]
+  local expires_at = tonumber(redis.call('ZSCORE', BASE .. 'leases:' .. node, member) or 0)
+  if ARGV[5] == '1' and expires_at > now then
+    redis.call('ZADD', DUE, expires_at, 'l|' .. node .. '|' .. member)
+    return { Reply.NOT_DUE, expires_at }
+  end
+  redis.call('HDEL', BASE .. 'reserved', member)
+  redis.call('ZREM', DUE, 'l|' .. node .. '|' .. member)
+  local n = lease_free(node, member, job_tie(member))
+  if not n then return { Reply.ALREADY } end
+  local placed = {}
+  if n[N_POOL] then serve_waiting(node, n[N_POOL], policy, placed) end
+  return { Reply.OK, placed }
 end
-redis.call('HDEL', BASE .. 'reserved', member)
-redis.call('ZREM', DUE, 'l|' .. node .. '|' .. member)
-local n = lease_free(node, member, job_tie(member))
-if not n then return { Reply.ALREADY } end
-local placed = {}
-if n[N_POOL] then serve_waiting(node, n[N_POOL], policy, placed) end
-return { Reply.OK, placed }

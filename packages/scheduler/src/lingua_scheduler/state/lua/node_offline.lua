@@ -10,19 +10,22 @@
 -- Cost: O(log n + leases)
 --- @include "includes/cell"
 --- @include "includes/node_score"
-local node, key = ARGV[3], BASE .. 'node:' .. ARGV[3]
-local known = redis.call('HMGET', key, 'conn', 'pool', 'instance', 'status')
-if not known[1] then return { Reply.NO_NODE } end
-if ARGV[4] ~= '' and known[1] ~= ARGV[4] then return { Reply.FENCED } end
-if ARGV[4] == '' and (known[3] ~= ARGV[5] or known[4] == 'offline') then
-  return { Reply.FENCED }
+
+local function node_offline(ARGV)
+  local node, key = ARGV[3], BASE .. 'node:' .. ARGV[3]
+  local known = redis.call('HMGET', key, 'conn', 'pool', 'instance', 'status')
+  if not known[1] then return { Reply.NO_NODE } end
+  if ARGV[4] ~= '' and known[1] ~= ARGV[4] then return { Reply.FENCED } end
+  if ARGV[4] == '' and (known[3] ~= ARGV[5] or known[4] == 'offline') then
+    return { Reply.FENCED }
+  end
+  redis.call('HSET', key, 'status', 'offline', 'block', OFFLINE, 'good', 0, 'bad', '', 'extra', 0)
+  redis.call('ZADD', BASE .. 'pool:' .. known[2], OFFLINE, node)
+  local keep_ms = tonumber(ARGV[6])
+  if keep_ms > 0 then
+    redis.call('ZADD', DUE, now + keep_ms, 'n|' .. node)
+    return { Reply.OK, {} }
+  end
+  redis.call('ZADD', DUE, now + tonumber(ARGV[2]), 'n|' .. node)
+  return { Reply.OK, redis.call('ZRANGE', BASE .. 'leases:' .. node, 0, -1) }
 end
-redis.call('HSET', key, 'status', 'offline', 'block', OFFLINE, 'good', 0, 'bad', '', 'extra', 0)
-redis.call('ZADD', BASE .. 'pool:' .. known[2], OFFLINE, node)
-local keep_ms = tonumber(ARGV[6])
-if keep_ms > 0 then
-  redis.call('ZADD', DUE, now + keep_ms, 'n|' .. node)
-  return { Reply.OK, {} }
-end
-redis.call('ZADD', DUE, now + tonumber(ARGV[2]), 'n|' .. node)
-return { Reply.OK, redis.call('ZRANGE', BASE .. 'leases:' .. node, 0, -1) }

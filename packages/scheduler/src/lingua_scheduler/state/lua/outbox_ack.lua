@@ -7,25 +7,28 @@
 -- Writes: outbox, session, heard
 -- Cost: O(outcomes removed)
 --- @include "includes/cell"
-local session, seq = ARGV[2], tonumber(ARGV[4])
-local key = BASE .. 'session:' .. session
-local found = redis.call('HMGET', key, 'epoch', 'trimmed', 'seq', 'fence', 'hears')
-if not found[1] then return { Reply.NO_SESSION } end
-if ARGV[5] ~= '0' and found[4] ~= ARGV[5] then return { Reply.FENCED } end
-if ARGV[3] ~= found[1] then return { Reply.EPOCH_CHANGED, found[1] } end
-local trimmed = tonumber(found[2])
-if seq > tonumber(found[3]) then return { Reply.TRIMMED, tonumber(found[3]) } end
-if seq > trimmed then
-  if found[5] then
-    --- @include "includes/hear"
-    local outbox = BASE .. 'outbox:' .. session
-    for _, entry in ipairs(redis.call('LRANGE', outbox, 0, seq - trimmed - 1)) do
-      local id = heard_of(entry)
-      if id then heard_drop(id, session) end
+--- @include "includes/hear"
+
+local function outbox_ack(ARGV)
+  local session, seq = ARGV[2], tonumber(ARGV[4])
+  local key = BASE .. 'session:' .. session
+  local found = redis.call('HMGET', key, 'epoch', 'trimmed', 'seq', 'fence', 'hears')
+  if not found[1] then return { Reply.NO_SESSION } end
+  if ARGV[5] ~= '0' and found[4] ~= ARGV[5] then return { Reply.FENCED } end
+  if ARGV[3] ~= found[1] then return { Reply.EPOCH_CHANGED, found[1] } end
+  local trimmed = tonumber(found[2])
+  if seq > tonumber(found[3]) then return { Reply.TRIMMED, tonumber(found[3]) } end
+  if seq > trimmed then
+    if found[5] then
+      local outbox = BASE .. 'outbox:' .. session
+      for _, entry in ipairs(redis.call('LRANGE', outbox, 0, seq - trimmed - 1)) do
+        local id = heard_of(entry)
+        if id then heard_drop(id, session) end
+      end
     end
+    redis.call('LTRIM', BASE .. 'outbox:' .. session, seq - trimmed, -1)
+    redis.call('HSET', key, 'trimmed', seq)
+    trimmed = seq
   end
-  redis.call('LTRIM', BASE .. 'outbox:' .. session, seq - trimmed, -1)
-  redis.call('HSET', key, 'trimmed', seq)
-  trimmed = seq
+  return { Reply.OK, trimmed }
 end
-return { Reply.OK, trimmed }

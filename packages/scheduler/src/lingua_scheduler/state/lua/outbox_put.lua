@@ -8,12 +8,15 @@
 --- @include "includes/cell"
 --- @include "includes/outcome"
 --- @include "includes/hear"
-local policy, item = cmsgpack.unpack(ARGV[2]), heard_item(ARGV[3], ARGV[4], ARGV[5], now)
-local rows, out, absent = {}, {}, {}
-if item.is_kept then heard_keep(item.speaker, item.id, ARGV[6], ARGV[7], policy) end
-for i = 8, #ARGV do
-  if not hear(ARGV[i], item, policy, rows) then absent[#absent + 1] = ARGV[i] end
+
+local function outbox_put(ARGV)
+  local policy, item = policy_of(ARGV[2]), heard_item(ARGV[3], ARGV[4], ARGV[5], now)
+  local rows, out, absent = {}, {}, {}
+  if item.is_kept then heard_keep(item.speaker, item.id, ARGV[6], ARGV[7], policy) end
+  for i = 8, #ARGV do
+    if not hear(ARGV[i], item, policy, rows) then absent[#absent + 1] = ARGV[i] end
+  end
+  heard_note(item, rows, out)
+  if item.is_kept then heard_drop(item.id, '') end
+  return { Reply.OK, outcomes_of(out), absent }
 end
-heard_note(item, rows, out)
-if item.is_kept then heard_drop(item.id, '') end
-return { Reply.OK, outcomes_of(out), absent }

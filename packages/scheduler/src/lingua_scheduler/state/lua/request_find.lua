@@ -8,9 +8,12 @@
 -- Cost: O(1)
 --- @include "includes/cell"
 --- @include "includes/unanswered"
-local told = redis.call('HGET', BASE .. 'session:' .. ARGV[3], 'told:' .. ARGV[2]) or ''
-local f = redis.call('HMGET', BASE .. 'job:' .. ARGV[2], 'state', 'outcome', 'attempt', 'seq',
-  'reason', 'spec', 'answer')
-if not f[1] or unanswered(f[1], f[2], f[5]) then return { Reply.NO_JOB, told } end
-return { Reply.OK, told, f[1], f[2] or '', tonumber(f[3]), tonumber(f[4] or 0), f[5] or '-', f[6],
-  f[7] or '' }
+
+local function request_find(ARGV)
+  local told = redis.call('HGET', BASE .. 'session:' .. ARGV[3], 'told:' .. ARGV[2]) or ''
+  local f = redis.call('HMGET', BASE .. 'job:' .. ARGV[2], 'state', 'outcome', 'attempt', 'seq',
+    'reason', 'spec', 'answer')
+  if not f[1] or unanswered(f[1], f[2], f[5]) then return { Reply.NO_JOB, told } end
+  return { Reply.OK, told, f[1], f[2] or '', tonumber(f[3]), tonumber(f[4] or 0), f[5] or '-', f[6],
+    f[7] or '' }
+end

@@ -8,23 +8,26 @@
 -- Cost: O(fields of the room)
 --- @include "includes/cell"
 --- @include "includes/room"
-local key, session, what = ROOM .. ARGV[2], ARGV[3], ARGV[4]
-if redis.call('EXISTS', key) == 0 then return room_refuses('no_room') end
-if redis.call('HEXISTS', key, 'm:' .. session) == 0 then return room_refuses('not_in') end
-if what == 'spoke' then
-  redis.call('HSET', key, 'spoke_at', now)
+
+local function room_change(ARGV)
+  local key, session, what = room_key(ARGV[2]), ARGV[3], ARGV[4]
+  if redis.call('EXISTS', key) == 0 then return room_refuses('no_room') end
+  if redis.call('HEXISTS', key, 'm:' .. session) == 0 then return room_refuses('not_in') end
+  if what == 'spoke' then
+    redis.call('HSET', key, 'spoke_at', now)
+    return room_answer(Reply.OK, key)
+  end
+  local field = 'l:' .. session
+  if what == 'away' then field = 'a:' .. session end
+  if what == 'instance' then
+    field = 'i:' .. session
+    redis.call('HDEL', key, 'a:' .. session)
+  end
+  if what == 'voice' then
+    if redis.call('HEXISTS', key, 'm:' .. ARGV[6]) == 0 then return room_refuses('not_in') end
+    field = 'v:' .. session .. '|' .. ARGV[6]
+  end
+  redis.call('HSET', key, field, ARGV[5])
+  room_changed(key)
   return room_answer(Reply.OK, key)
 end
-local field = 'l:' .. session
-if what == 'away' then field = 'a:' .. session end
-if what == 'instance' then
-  field = 'i:' .. session
-  redis.call('HDEL', key, 'a:' .. session)
-end
-if what == 'voice' then
-  if redis.call('HEXISTS', key, 'm:' .. ARGV[6]) == 0 then return room_refuses('not_in') end
-  field = 'v:' .. session .. '|' .. ARGV[6]
-end
-redis.call('HSET', key, field, ARGV[5])
-room_changed(key)
-return room_answer(Reply.OK, key)

@@ -8,16 +8,19 @@
 -- Cost: O(fields of the room)
 --- @include "includes/cell"
 --- @include "includes/room"
-local policy, code, key = cmsgpack.unpack(ARGV[2]), ARGV[3], ROOM .. ARGV[3]
-local spoke_at = tonumber(redis.call('HGET', key, 'spoke_at') or -1)
-if spoke_at < 0 then
-  redis.call('ZREM', DUE, 'room|' .. code)
-  return room_refuses('no_room')
+
+local function room_check(ARGV)
+  local policy, code, key = policy_of(ARGV[2]), ARGV[3], room_key(ARGV[3])
+  local spoke_at = tonumber(redis.call('HGET', key, 'spoke_at') or -1)
+  if spoke_at < 0 then
+    redis.call('ZREM', DUE, 'room|' .. code)
+    return room_refuses('no_room')
+  end
+  if now - spoke_at >= policy.idle_ms then
+    local answer = room_answer(Reply.GONE, key)
+    room_end(code, key)
+    return answer
+  end
+  room_arm(code, key, policy)
+  return room_answer(Reply.OK, key)
 end
-if now - spoke_at >= policy.idle_ms then
-  local answer = room_answer(Reply.GONE, key)
-  room_end(code, key)
-  return answer
-end
-room_arm(code, key, policy)
-return room_answer(Reply.OK, key)

@@ -7,10 +7,13 @@
 -- Writes: session
 -- Cost: O(1)
 --- @include "includes/cell"
-local key = BASE .. 'session:' .. ARGV[2]
-local found = redis.call('HMGET', key, 'epoch', 'closed', 'fence')
-if not found[1] then return { Reply.NO_SESSION } end
-if found[2] then return { Reply.SESSION_CLOSED } end
-if ARGV[3] ~= '0' and found[3] ~= ARGV[3] then return { Reply.FENCED } end
-redis.call('HSET', key, 'room', ARGV[4])
-return { Reply.OK }
+
+local function room_note(ARGV)
+  local key = BASE .. 'session:' .. ARGV[2]
+  local found = redis.call('HMGET', key, 'epoch', 'closed', 'fence')
+  if not found[1] then return { Reply.NO_SESSION } end
+  if found[2] then return { Reply.SESSION_CLOSED } end
+  if ARGV[3] ~= '0' and found[3] ~= ARGV[3] then return { Reply.FENCED } end
+  redis.call('HSET', key, 'room', ARGV[4])
+  return { Reply.OK }
+end

@@ -6,6 +6,9 @@
 -- Cost: O(fields of the room)
 --- @include "includes/cell"
 --- @include "includes/room"
-local key = ROOM .. ARGV[2]
-if redis.call('EXISTS', key) == 0 then return room_refuses('no_room') end
-return room_answer(Reply.OK, key)
+
+local function room_read(ARGV)
+  local key = room_key(ARGV[2])
+  if redis.call('EXISTS', key) == 0 then return room_refuses('no_room') end
+  return room_answer(Reply.OK, key)
+end

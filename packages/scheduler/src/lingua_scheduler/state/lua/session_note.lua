@@ -7,12 +7,15 @@
 -- Cost: O(1)
 --- @include "includes/cell"
 --- @include "includes/stream"
-local key = BASE .. 'session:' .. ARGV[2]
-local s = redis.call('HMGET', key, 'fence', 'top', 'heard')
-if not s[1] then return { Reply.NO_SESSION } end
-if s[1] ~= ARGV[3] then return { Reply.FENCED } end
-if tonumber(s[3] or -1) < tonumber(ARGV[4]) then return { Reply.TOO_EARLY } end
-local fields = {}
-stream_fields(fields, s[2], s[3], 5)
-if #fields > 0 then redis.call('HSET', key, unpack(fields)) end
-return { Reply.OK }
+
+local function session_note(ARGV)
+  local key = BASE .. 'session:' .. ARGV[2]
+  local s = redis.call('HMGET', key, 'fence', 'top', 'heard')
+  if not s[1] then return { Reply.NO_SESSION } end
+  if s[1] ~= ARGV[3] then return { Reply.FENCED } end
+  if tonumber(s[3] or -1) < tonumber(ARGV[4]) then return { Reply.TOO_EARLY } end
+  local fields = {}
+  stream_fields(fields, s[2], s[3], ARGV, 5)
+  if #fields > 0 then redis.call('HSET', key, unpack(fields)) end
+  return { Reply.OK }
+end

@@ -5,13 +5,16 @@
 -- Writes: due
 -- Cost: O(sessions * log n); callers send at most 500 per call
 --- @include "includes/cell"
-local lost = {}
-for i = 4, #ARGV do
-  local found = redis.call('HMGET', BASE .. 'session:' .. ARGV[i], 'owner', 'closed')
-  if found[1] == ARGV[3] and not found[2] then
-    redis.call('ZADD', DUE, now + tonumber(ARGV[2]), 's|' .. ARGV[i])
-  else
-    lost[#lost + 1] = ARGV[i]
+
+local function session_renew(ARGV)
+  local lost = {}
+  for i = 4, #ARGV do
+    local found = redis.call('HMGET', BASE .. 'session:' .. ARGV[i], 'owner', 'closed')
+    if found[1] == ARGV[3] and not found[2] then
+      redis.call('ZADD', DUE, now + tonumber(ARGV[2]), 's|' .. ARGV[i])
+    else
+      lost[#lost + 1] = ARGV[i]
+    end
   end
+  return { Reply.OK, lost }
 end
-return { Reply.OK, lost }

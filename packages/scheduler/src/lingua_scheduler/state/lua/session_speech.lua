@@ -9,6 +9,9 @@
 -- Cost: O(1)
 --- @include "includes/cell"
 --- @include "includes/speech"
-local key = BASE .. 'session:' .. ARGV[2]
-if redis.call('EXISTS', key) == 0 then return { Reply.NO_SESSION } end
-return { Reply.OK, speech_of(key) }
+
+local function session_speech(ARGV)
+  local key = BASE .. 'session:' .. ARGV[2]
+  if redis.call('EXISTS', key) == 0 then return { Reply.NO_SESSION } end
+  return { Reply.OK, speech_of(key) }
+end

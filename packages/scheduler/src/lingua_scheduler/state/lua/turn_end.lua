@@ -8,15 +8,18 @@
 --- @include "includes/cell"
 --- @include "includes/finish"
 --- @include "includes/slices_end"
-local policy, session, turn = cmsgpack.unpack(ARGV[2]), ARGV[3], ARGV[4]
-local key = BASE .. 'session:' .. session
-local found = redis.call('HMGET', key, 'epoch', 'owner', 'lanes', 'fence')
-if not found[1] then return { Reply.NO_SESSION } end
-if ARGV[5] ~= '0' and found[4] ~= ARGV[5] then return { Reply.FENCED } end
-local out, freed, forget = {}, {}, { 'turn:' .. turn }
-for lane in string.gmatch(found[3] or '', '[^ ]+') do
-  slices_end(session, lane, turn, nil, math.huge, policy.binding_ms, out, freed)
-  forget[#forget + 1] = 'turn:' .. turn .. '/' .. lane
+
+local function turn_end(ARGV)
+  local policy, session, turn = policy_of(ARGV[2]), ARGV[3], ARGV[4]
+  local key = BASE .. 'session:' .. session
+  local found = redis.call('HMGET', key, 'epoch', 'owner', 'lanes', 'fence')
+  if not found[1] then return { Reply.NO_SESSION } end
+  if ARGV[5] ~= '0' and found[4] ~= ARGV[5] then return { Reply.FENCED } end
+  local out, freed, forget = {}, {}, { 'turn:' .. turn }
+  for lane in string.gmatch(found[3] or '', '[^ ]+') do
+    slices_end(session, lane, turn, nil, math.huge, policy, out, freed)
+    forget[#forget + 1] = 'turn:' .. turn .. '/' .. lane
+  end
+  redis.call('HDEL', key, unpack(forget))
+  return { Reply.SETTLED, found[1], found[2], session, outcomes_of(out), freed }
 end
-redis.call('HDEL', key, unpack(forget))
-return { Reply.SETTLED, found[1], found[2], session, outcomes_of(out), freed }

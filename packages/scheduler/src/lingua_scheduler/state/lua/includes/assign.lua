@@ -1,5 +1,6 @@
 -- Writes one placement of a job: attempt, holder, deadline and turn affinity change together.
 --- @include "includes/node_score"
+--- @include "includes/cell"
 
 -- The node of the turn's earlier jobs as `cell/node`: that of this language, else that of the turn.
 local function turn_affinity(spec)
@@ -9,27 +10,31 @@ local function turn_affinity(spec)
   return found[1] or found[2] or nil
 end
 
+-- Adds the first `count` of `found` that are not known to `nodes`.
+local function add_new(nodes, known, found, count)
+  for i = 1, count do
+    if found[i] and not known[found[i]] then
+      known[found[i]], nodes[#nodes + 1] = true, found[i]
+    end
+  end
+end
+
 -- All nodes of the turn's jobs, in the order of asking: that of this language, that of the turn,
 -- those of its other languages.
 local function turn_nodes(spec)
   local nodes, known = {}, {}
-  local function add(found, count)
-    for i = 1, count do
-      if found[i] and not known[found[i]] then
-        known[found[i]], nodes[#nodes + 1] = true, found[i]
-      end
-    end
-  end
   if not spec.turn then return nodes end
   local key, turn = BASE .. 'session:' .. spec.session, 'turn:' .. spec.turn
   local found = redis.call('HMGET', key, turn .. '/' .. spec.lane, turn, 'lanes')
-  add(found, 2)
+  add_new(nodes, known, found, 2)
   if #nodes == 0 then return nodes end
   local fields = {}
   for lane in string.gmatch(found[3] or '', '[^ ]+') do
     if lane ~= spec.lane then fields[#fields + 1] = turn .. '/' .. lane end
   end
-  if #fields > 0 then add(redis.call('HMGET', key, unpack(fields)), #fields) end
+  if #fields > 0 then
+    add_new(nodes, known, redis.call('HMGET', key, unpack(fields)), #fields)
+  end
   return nodes
 end
 

@@ -5,15 +5,16 @@
 -- of a node or session, so it counts as KEEP_MS. Thus time does not jump forward, and does not go
 -- back except for steps below 2 * KEEP_MS. Written at most every KEEP_MS.
 -- Twin: tests/model/clock.py.
-local now = wall
-do
-  local KEEP_MS, LEAP_MS = 250, 3000
+--- @include "includes/call"
+local KEEP_MS, LEAP_MS = 250, 3000
+
+local function clock_read(server_ms)
   local kept = redis.call('GET', BASE .. 'clock')
   local passed, offset = 0, 0
-  if kept then passed, offset = wall - string.sub(kept, 1, 13), string.sub(kept, 15) + 0 end
+  if kept then passed, offset = server_ms - string.sub(kept, 1, 13), string.sub(kept, 15) + 0 end
   if not kept or passed > KEEP_MS or passed < -KEEP_MS then
     if passed > LEAP_MS or passed < 0 then offset = offset + KEEP_MS - passed end
-    redis.call('SET', BASE .. 'clock', string.format('%013.0f %.0f', wall, offset))
+    redis.call('SET', BASE .. 'clock', string.format('%013.0f %.0f', server_ms, offset))
   end
-  now = wall + offset
+  return server_ms + offset
 end

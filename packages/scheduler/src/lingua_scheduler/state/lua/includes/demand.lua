@@ -3,13 +3,14 @@
 -- `src>tgt`, `*>tgt` (any source) or `src>` (no translation wanted). The answer is cached in the
 -- hash `demands` until a pool is added or removed. It is `;id,id;id#reason`: groups of equally
 -- broad pools, then the reason of the refused pool that passed most filters.
+--- @include "includes/cell"
+--- @include "includes/demand_compute"
 local POOL_WIDTH = 13 -- 12 hex digits and the mark before them
+local DEMANDS_MAX = 4096
 
 local function demand_pools(demand)
   local known = redis.call('HGET', BASE .. 'demands', demand)
   if known then return known end
-  --- @include "includes/demand_compute"
-  local DEMANDS_MAX = 4096
   if redis.call('HLEN', BASE .. 'demands') >= DEMANDS_MAX then
     redis.call('UNLINK', BASE .. 'demands')
   end

@@ -3,6 +3,9 @@
 --- @include "includes/lease_free"
 --- @include "includes/release"
 --- @include "includes/account"
+--- @include "includes/cell"
+--- @include "includes/queue"
+--- @include "includes/readers_end"
 
 -- record: state, attempt, node, cell, spec, ended; other fields are read where they are needed.
 local function job_read(job)
@@ -26,7 +29,6 @@ end
 
 -- The remains of some jobs: a place in the queue, their audio, the end of their turn.
 local function job_leaves(job, record)
-  --- @include "includes/queue"
   local spec = record.spec
   local key = BASE .. 'session:' .. spec.session
   if record.node == '' then queue_remove(job, spec.demand) end
@@ -50,7 +52,7 @@ end
 
 -- `out` collects seq, entry of all outcomes that this releases. `text`: the payload without sound,
 -- for the speaker and for listeners that need only the text. Returns the session's fields.
-local function job_finish(job, record, kind, reason, payload, binding_ms, out, text)
+local function job_finish(job, record, kind, reason, payload, policy, out, text)
   local spec, key = record.spec, BASE .. 'job:' .. job
   local s = session_read(spec.session, spec.lane, spec.index)
   if spec.ms then
@@ -62,11 +64,11 @@ local function job_finish(job, record, kind, reason, payload, binding_ms, out, t
   local place = kind .. ' ' .. spec.index .. ' ' .. spec.lane .. ' ' .. head
   local entry = spec.audience and entry_for_others(place, spec.audience, text or '', payload)
     or place .. '\n' .. payload
-  local seq = lane_settle(spec.session, spec.lane, spec.index, s, entry, binding_ms, out)
+  local seq = lane_settle(spec.session, spec.lane, spec.index, s, entry, policy, out)
   if seq then
     redis.call('HSET', key, 'state', 'RELEASED', 'outcome', kind, 'seq', seq, 'reason', reason,
       'ended_at', now)
-    redis.call('PEXPIRE', key, binding_ms)
+    redis.call('PEXPIRE', key, policy.binding_ms)
   else
     redis.call('HSET', key, 'state', 'FINISHED', 'outcome', kind, 'reason', reason,
       'ended_at', now)
@@ -74,9 +76,8 @@ local function job_finish(job, record, kind, reason, payload, binding_ms, out, t
   redis.call('ZREM', DUE, 'j|' .. job)
   if record.node == '' or spec.audio or spec.closes_turn then job_leaves(job, record) end
   if spec.readers then
-    --- @include "includes/readers_end"
     local words = (text or '') ~= '' and text or payload
-    readers_end(spec, kind, head, words, binding_ms, out)
+    readers_end(spec, kind, head, words, policy, out)
   end
   return s
 end

@@ -4,6 +4,7 @@
 -- hash `heard:<id>`: `p` the payload, `t` the same without sound, and a field for each outbox that
 -- refers to it. `from:<speaker>` in the listener's session is `epoch:number` of the latest one, so
 -- that each arrives once and in order, from whichever instance.
+--- @include "includes/cell"
 local HEARD_FIELDS, HEARD_LISTED_MAX, HEARD_AT_ONCE = 2, 128, 500
 
 -- Computed once for all listeners, because rooms are large.

@@ -1,11 +1,15 @@
--- The base of scripts that use the keys of one instance: its inbox, its clock, its key names.
--- KEYS[1] is `<prefix>:v1:{i:<instance>}:inbox`; every other key is derived from it, so that all
--- share one hash tag. ARGV[1] is now in ms; 0 asks the server.
-local INBOX = KEYS[1]
-local BASE = string.sub(INBOX, 1, -6)
+-- The base of verbs that use the keys of one instance: its inbox, its clock, its key names. The
+-- call names `<prefix>:v1:{i:<instance>}:inbox`; every other key is derived from it, so that all
+-- share one hash tag.
+--- @include "includes/call"
 local GROUP = 'scheduler'
-local now = tonumber(ARGV[1])
-if now == 0 then
-  local time = redis.call('TIME')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
+local INBOX
+
+-- server_ms: now in ms; 0 asks the server.
+local function begin_inbox(inbox, server_ms)
+  -- No cell: the next call on one derives its names again.
+  DUE, CELL = nil, nil
+  INBOX, BASE = inbox, string.sub(inbox, 1, -6)
+  wall = server_time(server_ms)
+  now = wall
 end

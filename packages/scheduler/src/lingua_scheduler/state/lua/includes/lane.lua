@@ -4,6 +4,9 @@
 -- either `<put_ms> <job>` until the job ends, or `=<put_ms> <entry>` while its outcome waits for
 -- earlier ones. An entry is `kind index lane job attempt reason`, a newline, and the payload. Twin:
 -- session/ordering.py.
+--- @include "includes/cell"
+--- @include "includes/lane_skip"
+--- @include "includes/lane_entries"
 
 -- Writes `value` at spec.index, declares the unwanted range before it, and arms the lane's gap
 -- timer if the index before it is unknown. `fields` are written with it, the first one is the entry
@@ -39,12 +42,8 @@ local function lane_refuses(key, spec, next_index, skip, present, window)
   end
   if reach >= next_index + window then return Reply.IN_FLIGHT_LIMIT end
   if present then return Reply.INDEX_TAKEN end
-  if skip then
-    --- @include "includes/lane_skip"
-    if lane_skip(skip, index) then return Reply.INDEX_RELEASED end
-  end
+  if skip and lane_skip(skip, index) then return Reply.INDEX_RELEASED end
   if reach == index then return nil end
-  --- @include "includes/lane_entries"
   for _, entry in ipairs(lane_entries(key, spec.lane)) do
     if entry[1] >= reach and entry[1] < index then return Reply.INDEX_TAKEN end
   end

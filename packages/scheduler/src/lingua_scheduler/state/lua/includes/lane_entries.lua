@@ -1,6 +1,9 @@
 -- Every entry of a lane by index: { index, put_ms, value }. Bounded by the number of entries,
 -- not by the distance of indices.
 
+-- Of two lists whose first item is an index.
+local function is_before(one, other) return one[1] < other[1] end
+
 local function lane_entries(key, lane)
   local prefix, found = 'at:' .. lane .. ':', {}
   local fields = redis.call('HGETALL', key)
@@ -10,6 +13,6 @@ local function lane_entries(key, lane)
         tonumber(string.match(fields[i + 1], '^=?(%d+)')), fields[i + 1] }
     end
   end
-  table.sort(found, function(a, b) return a[1] < b[1] end)
+  table.sort(found, is_before)
   return found
 end

@@ -1,6 +1,7 @@
 -- Leases: a node's slots, each held by one attempt (`job|attempt`, and the job's cell if that is
 -- another) until an expiry. Never a counter.
 --- @include "includes/node_score"
+--- @include "includes/cell"
 
 -- Takes a slot of `node` if it can take work now; returns the node's fields, or nil.
 local function lease_take(node, member, expires_at, tie)

@@ -1,5 +1,6 @@
 -- Giving a slot back.
 --- @include "includes/node_score"
+--- @include "includes/cell"
 
 -- Frees a slot; returns the node's fields if there was one to free.
 local function lease_free(node, member, tie)

@@ -3,6 +3,8 @@
 -- (msgpack map): langs (json text), breadth, services (type -> implementation ids), features
 -- (sorted list), owner (tenant of a private node, or ''), labels (sorted list; older instances
 -- write none). The name of a pool without labels is the same as in older releases.
+--- @include "includes/cell"
+--- @include "includes/node_score"
 
 -- A service works while it is not marked by its type and has an implementation that is not marked.
 local function services_left(services, marks)

@@ -3,6 +3,7 @@
 -- them. Thus one sorted set answers which node is next, whether one is free, and why not, without
 -- reading nodes. Scores are whole numbers, which the server stores and prints several times faster.
 -- Bands: 2e9 full, 3e9 over threshold, 4e9 not ready, 5e9 draining, 6e9 offline.
+--- @include "includes/cell"
 local TIES, FULL, OFFLINE = 1048576, 2000000000, 6000000000
 
 -- The fields of a node that placement reads; block is the band, 0 = none.

@@ -1,5 +1,8 @@
 -- The state of a node between messages: timers, lost leases, and waiting jobs when it can take
 -- work. Twin of the lifecycle rules: tests/model/node_health.py.
+--- @include "includes/cell"
+--- @include "includes/node_score"
+--- @include "includes/serve_waiting"
 
 -- The band of a node that gets no new work, independent of its load; 0 if it may get work.
 local function node_block(status, drain, over)

@@ -1,6 +1,8 @@
 -- Releases one outcome. An entry is `kind index lane job attempt reason`, a
 -- newline, and the payload: it is for the speaker. One for listeners begins with '+' and has, each
 -- on a line before the payload, its listeners and the length of the text at its beginning.
+--- @include "includes/cell"
+--- @include "includes/relay"
 
 local function entry_for_others(head, audience, text, payload)
   return '+' .. head .. '\n' .. audience .. '\n' .. #text .. '\n' .. text .. payload
@@ -16,10 +18,9 @@ end
 
 -- `s`: the session's fields, whose `seq` follows. `out` collects seq, entry for the
 -- speaker. Returns the position, 0 while it has none.
-local function outcome_out(session, s, entry, out)
+local function outcome_out(session, s, entry, policy, out)
   if string.byte(entry) == 43 then
-    --- @include "includes/relay"
-    return relay_begin(session, s, entry, out)
+    return relay_begin(session, s, entry, policy, out)
   end
   s.seq = s.seq + 1
   redis.call('RPUSH', BASE .. 'outbox:' .. session, entry)

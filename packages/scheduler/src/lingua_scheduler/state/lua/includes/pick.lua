@@ -6,10 +6,11 @@
 --- @include "includes/lease"
 --- @include "includes/demand"
 -- A quarter of the slots, in units of the score.
+--- @include "includes/cell"
 local STICKY = 250 * TIES
--- The group of pools of the last pick, the narrowest is 1; and, with `policy.explains`, the
--- considered nodes: `pool node score`, or `tried` as the score.
-local rank, looked
+-- The group of pools of the last pick, the narrowest is 1.
+local rank
+local LOOKED_MAX = 32
 
 -- `skip` maps node -> boot: an attempt failed there, and only that process of the node is excluded;
 -- boot '*' excludes every process of the node, node '*' every node.
@@ -20,7 +21,6 @@ local function skipped(skip, node)
 end
 
 local function pool_top(pool, skip, skips)
-  local LOOKED_MAX = 32
   local top = redis.call('ZRANGE', BASE .. 'pool:' .. pool, 0, skips, 'WITHSCORES')
   for i = 1, #top, 2 do
     local score = tonumber(top[i + 1])
@@ -74,14 +74,16 @@ local function pick(pools, skip, skips, tie, spec)
   return nil
 end
 
+-- Why a node of a score gets no work; and of how many pools this is told.
+local POOLS_EXPLAINED_MAX = 16
+local BANDS = {
+  { 'status_not_ready', 4000000000, OFFLINE }, { 'offline', OFFLINE, OFFLINE + 1 },
+  { 'capacity_exceeded', FULL, 3000000000 },
+  { 'resource_threshold_exceeded', 3000000000, 4000000000 },
+}
+
 -- Why no node was picked: a reply code and the label of the largest group of removed nodes.
 local function refusal(pools)
-  local POOLS_EXPLAINED_MAX = 16
-  local BANDS = {
-    { 'status_not_ready', 4000000000, OFFLINE }, { 'offline', OFFLINE, OFFLINE + 1 },
-    { 'capacity_exceeded', FULL, 3000000000 },
-    { 'resource_threshold_exceeded', 3000000000, 4000000000 },
-  }
   if string.sub(pools, 1, 1) ~= ';' then
     local label = string.sub(pools, 2)
     if label == 'no_nodes' or label == 'lang_pair_unsupported'

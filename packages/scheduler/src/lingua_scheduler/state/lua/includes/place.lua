@@ -3,6 +3,8 @@
 -- with a second try without that. Nothing is written if no node can take the job.
 --- @include "includes/pick"
 --- @include "includes/assign"
+--- @include "includes/cell"
+--- @include "includes/take_named"
 
 local function tried_boots(tried)
   local skip, count = {}, 0
@@ -21,7 +23,6 @@ end
 -- The first of the turn's nodes in this cell that can take it, else the preferred one. Returns its
 -- fields, its name, and whether the turn has a node in any cell.
 local function take_wanted(spec, pools, skip, member, expires_at, tie)
-  --- @include "includes/take_named"
   local nodes = turn_nodes(spec)
   for _, holder in ipairs(nodes) do
     local cell, held = string.match(holder, '^(.-)/(.*)$')

@@ -1,6 +1,7 @@
 -- Jobs that wait for a node: earliest deadline first within a demand, demands by their earliest
 -- deadline, and one set of all for the bound. Bounded in jobs and in distinct demands. Jobs of one
 -- millisecond are ordered by utterance index, as the fraction: slices must arrive in order.
+--- @include "includes/cell"
 local WAITING_DEMANDS_MAX = 256
 
 local function queue_full(demand, jobs_max)

@@ -1,6 +1,8 @@
 -- One language of an utterance has ended: readers of the lane `~` get its text, if it has one; the
 -- last language without a text ends it for them (see readers_put). `head`: of the outcome.
-local function readers_end(spec, kind, head, text, binding_ms, out)
+--- @include "includes/cell"
+--- @include "includes/release"
+local function readers_end(spec, kind, head, text, policy, out)
   local key, field = BASE .. 'session:' .. spec.session, 'at:~:' .. spec.index
   local put_ms, left = string.match(redis.call('HGET', key, field) or '', '^(%d+)~(%d+)$')
   if not put_ms then return end
@@ -11,5 +13,5 @@ local function readers_end(spec, kind, head, text, binding_ms, out)
   local place = kind .. ' ' .. spec.index .. ' ~ ' .. head
   local entry = entry_for_others(place, spec.readers, text, text)
   local s = session_read(spec.session, '~', spec.index)
-  lane_settle(spec.session, '~', spec.index, s, entry, binding_ms, out)
+  lane_settle(spec.session, '~', spec.index, s, entry, policy, out)
 end

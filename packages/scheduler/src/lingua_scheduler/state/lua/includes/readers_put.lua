@@ -1,6 +1,8 @@
 -- The recognised text for listeners of the speaker's own language, in the lane `~`. It comes with
 -- the first language of the utterance that has it; if none has it, only the end is reported. Until
 -- then the entry is `<put_ms>~<languages that have not ended>`; the first language writes it.
+--- @include "includes/cell"
+--- @include "includes/lane"
 local function readers_put(key, spec, gap_ms)
   local found = redis.call('HMGET', key, 'next:~', 'at:~:' .. spec.index, 'lanes')
   local next_index = tonumber(found[1])

@@ -7,6 +7,7 @@
 -- those who still wait). The speaker is informed (an entry `+kind ...` in its own outbox, with the
 -- text) when no listener waits any more; not for transcripts.
 --- @include "includes/hear"
+--- @include "includes/cell"
 local RELAY_MS, ABSENT_MS, LISTED = 1000, 5000, '#'
 
 -- Gives an outcome to its listeners of this cell. `done`: 'cell id' of outcomes that all listeners
@@ -106,11 +107,10 @@ local function relay_walk(session, s, policy, done, out, listeners_max, ahead)
 end
 
 -- An outcome for listeners was released. Returns the speaker's position of it, 0 while some wait.
-local function relay_begin(session, s, entry, out)
+local function relay_begin(session, s, entry, policy, out)
   local kind, head, audience, length, from =
     string.match(entry, '^%+(%S+) ([^\n]*)\n([^\n]*)\n(%d+)\n()')
   local text, payload = string.sub(entry, from, from + length - 1), string.sub(entry, from + length)
-  local policy = cmsgpack.unpack(ARGV[2])
   local number = redis.call('HINCRBY', BASE .. 'session:' .. session, 'said', 1)
   local id = (payload == '' and '!' or '') .. session .. '|' .. s.epoch .. '|' .. number
   if payload ~= '' then

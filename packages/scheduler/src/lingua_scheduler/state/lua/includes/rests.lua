@@ -1,6 +1,7 @@
 -- Nodes that did not begin a job, which says nothing about the job: they are excluded for a growing
 -- time, not for the job's lifetime. A job's `rests` are `node@until,`; `*` is every node.
-local REST_MAX_MS = 2000
+--- @include "includes/cell"
+local REST_MAX_MS, AT_ONCE_MAX = 2000, 4
 
 local function rest_is_on(till)
   return till > now and till - now <= REST_MAX_MS
@@ -25,7 +26,6 @@ end
 -- Adds a node that did not begin it, the `count`th. After a few, no node is asked for half the
 -- time.
 local function rest_add(rests, node, count)
-  local AT_ONCE_MAX = 4
   local rest_ms = math.min(125 * 2 ^ count, REST_MAX_MS)
   local kept = node .. '@' .. now + rest_ms .. ','
   if count > AT_ONCE_MAX then kept = '*@' .. now + rest_ms / 2 .. ',' .. kept end

@@ -6,7 +6,10 @@
 --   i:<session>             the instance of its client
 --   a:<session>             1 while its client is disconnected
 --   v:<session>|<speaker>   1 or 0: whether it wants that speaker's original voice
-local ROOM = BASE .. 'room:'
+--- @include "includes/cell"
+local function room_key(code)
+  return BASE .. 'room:' .. code
+end
 
 local function room_changed(key)
   redis.call('HSET', key, 'version', redis.call('HGET', key, 'version') + 1)

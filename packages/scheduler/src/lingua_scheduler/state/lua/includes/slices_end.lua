@@ -2,8 +2,10 @@
 -- end without text when their turn ends. Ends those of `turn` in one lane, up to `last`, that
 -- `node` (or any node, when nil) holds in silence. Bounded by the jobs in progress.
 --- @include "includes/lane_entries"
+--- @include "includes/cell"
+--- @include "includes/finish"
 
-local function slices_end(session, lane, turn, node, last, binding_ms, out, freed)
+local function slices_end(session, lane, turn, node, last, policy, out, freed)
   for _, entry in ipairs(lane_entries(BASE .. 'session:' .. session, lane)) do
     local job = entry[1] <= last and string.match(entry[3], '^%d+ (.+)$')
     local record = job and job_read(job)
@@ -11,7 +13,7 @@ local function slices_end(session, lane, turn, node, last, binding_ms, out, free
       and (not node or record.node == node)
       and redis.call('HGET', BASE .. 'job:' .. job, 'acks') == '0' then
       job_unhold(job, record, freed)
-      job_finish(job, record, 'completed_no_text', 'buffered', '', binding_ms, out)
+      job_finish(job, record, 'completed_no_text', 'buffered', '', policy, out)
     end
   end
 end

@@ -12,14 +12,16 @@ local function stream_note(fields, top, heard, note)
   if note.speech then fields[#fields + 1], fields[#fields + 2] = 'speech', note.speech end
 end
 
--- Adds to `fields` the pairs of ARGV from `first` on that are newer.
-local function stream_fields(fields, top, heard, first)
-  local names, note = { top = true, heard = true, heard_ms = true, speech = true }, {}
-  for i = first, #ARGV, 2 do
-    if names[ARGV[i]] then
-      note[ARGV[i]] = ARGV[i + 1]
+local NOTED = { top = true, heard = true, heard_ms = true, speech = true }
+
+-- Adds to `fields` the pairs of `given` from `first` on that are newer.
+local function stream_fields(fields, top, heard, given, first)
+  local note = {}
+  for i = first, #given, 2 do
+    if NOTED[given[i]] then
+      note[given[i]] = given[i + 1]
     else
-      fields[#fields + 1], fields[#fields + 2] = ARGV[i], ARGV[i + 1]
+      fields[#fields + 1], fields[#fields + 2] = given[i], given[i + 1]
     end
   end
   stream_note(fields, top, heard, note)

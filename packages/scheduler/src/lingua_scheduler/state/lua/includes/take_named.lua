@@ -1,6 +1,8 @@
 -- Takes a slot of the named node if it may take the job and was not tried.
+--- @include "includes/cell"
+--- @include "includes/demand_admits"
+--- @include "includes/pick"
 local function take_named(node, demand, pools, skip, member, expires_at, tie)
-  --- @include "includes/demand_admits"
   if skipped(skip, node) then return nil end
   local pool = redis.call('HGET', BASE .. 'node:' .. node, 'pool')
   if not pool or not demand_admits(demand, pools, node, pool) then return nil end

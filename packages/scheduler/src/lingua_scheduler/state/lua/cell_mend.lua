@@ -7,7 +7,6 @@
 --   pool, pools, demands, instance
 -- Cost: O(log n); O(members) for a pool
 --- @include "includes/cell"
-local what, name, more = ARGV[2], ARGV[3], ARGV[4]
 local mend = {}
 
 local function job_lives(job)
@@ -21,13 +20,13 @@ local function session_is_open(session)
 end
 
 -- The deadline of a job that is over.
-function mend.deadline()
+function mend.deadline(name)
   if job_lives(name) then return 0 end
   return redis.call('ZREM', DUE, 'j|' .. name)
 end
 
 -- The record of a job that is over and that no lane waits for: it ends with its binding.
-function mend.job()
+function mend.job(name, more)
   local f = redis.call('HMGET', BASE .. 'job:' .. name, 'state', 'spec')
   if not f[1] or job_lives(name) then return 0 end
   if f[1] == 'FINISHED' then
@@ -40,14 +39,14 @@ function mend.job()
 end
 
 -- A session that is closed or was never opened, and its outbox: both end with the resume window.
-function mend.session()
+function mend.session(name, more)
   if session_is_open(name) then return 0 end
   return redis.call('PEXPIRE', BASE .. 'session:' .. name, more, 'NX')
     + redis.call('PEXPIRE', BASE .. 'outbox:' .. name, more, 'NX')
 end
 
 -- Audio: forget the jobs that are over, and it with the last of them.
-function mend.audio()
+function mend.audio(name)
   local key, gone = BASE .. 'audio:' .. name, 0
   for _, field in ipairs(redis.call('HKEYS', key)) do
     if field ~= 'audio' and not job_lives(field) then
@@ -59,7 +58,7 @@ function mend.audio()
 end
 
 -- A demand's queue (name; '' if nobody knows it), of one job (more) or of its first deadline.
-function mend.queue()
+function mend.queue(name, more)
   local queue, changed = BASE .. 'queue:' .. name, 0
   if more ~= '' then
     local f = redis.call('HMGET', BASE .. 'job:' .. more, 'state', 'node', 'spec', 'due_at')
@@ -82,7 +81,7 @@ function mend.queue()
 end
 
 -- A node has a record and is listed, or neither; marks go with it.
-function mend.node()
+function mend.node(name)
   if redis.call('HEXISTS', BASE .. 'node:' .. name, 'status') == 1 then
     return redis.call('ZADD', BASE .. 'nodes', 0, name)
   end
@@ -90,7 +89,7 @@ function mend.node()
 end
 
 -- A pool has the nodes that say they are in it, and is listed as long as it has any.
-function mend.pool()
+function mend.pool(name)
   local key, changed = BASE .. 'pool:' .. name, 0
   for _, node in ipairs(redis.call('ZRANGE', key, 0, -1)) do
     if redis.call('HGET', BASE .. 'node:' .. node, 'pool') ~= name then
@@ -105,17 +104,20 @@ function mend.pool()
 end
 
 -- The record of an instance that is not listed.
-function mend.instance()
+function mend.instance(name)
   if redis.call('ZSCORE', BASE .. 'instances', name) then return 0 end
   return redis.call('DEL', BASE .. 'instance:' .. name)
 end
 
 -- A room is looked at by timer.
-function mend.room()
+function mend.room(name)
   if redis.call('EXISTS', BASE .. 'room:' .. name) == 0 then
     return redis.call('ZREM', DUE, 'room|' .. name)
   end
   return redis.call('ZADD', DUE, 'NX', now, 'room|' .. name)
 end
 
-return { Reply.OK, mend[what]() > 0 and 1 or 0 }
+local function cell_mend(ARGV)
+  local what, name, more = ARGV[2], ARGV[3], ARGV[4]
+  return { Reply.OK, mend[what](name, more) > 0 and 1 or 0 }
+end

@@ -1,0 +1,193 @@
+"""Calls of the store, as a link sends them: alone, or several steps' calls in one.
+
+A server spends more on receiving a call, on reading the time and on answering than on many a verb
+itself. So the calls of steps (`steps.py`) that one turn of the event loop makes on one cell are
+sent as one call of the verb `batch`. Only neighbours are, so that calls keep their order. Each has
+its own answer and its own error, and is sent again alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+import hiredis
+
+from lingua_scheduler.steps import Answer
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Sequence
+
+    from lingua_scheduler.state.script import Script, Word
+
+# The stub of hiredis types the argument as a tuple of exactly one item.
+pack = cast("Callable[[tuple[Word, ...]], bytes]", hiredis.pack_command)
+
+BATCH: Final = "batch"
+# A batch is one script: the server does nothing else meanwhile.
+BATCH_CALLS_MAX: Final = 32
+BATCH_BYTES_MAX: Final = 256 * 1024
+
+
+class StoreCall:
+    """One command in flight: its bytes, kept for a resend, and the future of its reply.
+
+    The reply of a step's call has an `Answer` in place of a future.
+    """
+
+    __slots__ = ("deadline", "expires", "future", "packed", "retries", "script", "slot", "turns")
+
+    def __init__(
+        self,
+        future: asyncio.Future[Any] | Answer,
+        packed: bytes,
+        script: Script | None,
+        slot: int,
+        deadline: float,
+    ) -> None:
+        self.future = future
+        self.packed = packed
+        # The script of an FCALL, else None.
+        self.script = script
+        self.slot = slot
+        # The monotonic time after which the call is not sent again.
+        self.deadline = deadline
+        # When the current link considers the server unavailable. After a resend this is later
+        # than the deadline, so that an old call does not end a healthy connection.
+        self.expires = deadline
+        # How often it was redirected or sent in another form, and how often it was retried.
+        self.turns = 0
+        self.retries = 0
+
+    @property
+    def label(self) -> str:
+        """The script's name, or the first word of the command: never its arguments."""
+        if self.script is not None:
+            return self.script.name
+        return self.packed.split(b"\r\n", 3)[2].decode(errors="replace")
+
+    def command(self) -> bytes:
+        """Return the command in the server's format."""
+        return self.packed
+
+    def fail(self, error: Exception) -> None:
+        """Set the error if the call is still pending."""
+        if not self.future.done():
+            self.future.set_exception(error)
+            # Marks the error as retrieved, for a caller that was cancelled before it awaited.
+            self.future.exception()
+
+
+class CallForm(NamedTuple):
+    """The words that all calls of a script on one cell begin with, packed once."""
+
+    script: Script
+    # How many they are.
+    words: int
+    # Of a call alone; of a batch; and what names the script inside a batch.
+    alone: bytes
+    batch: bytes
+    verb: bytes
+
+    @classmethod
+    def of(cls, script: Script, keys: tuple[Word, ...]) -> CallForm:
+        """Return the form of a script's calls on the keys of a cell."""
+        together = script.library.script(BATCH).function
+        return cls(
+            script,
+            words=3 + len(keys),
+            alone=without_count((b"FCALL", script.function, len(keys), *keys)),
+            batch=without_count((b"FCALL", together, len(keys), *keys)),
+            verb=without_count((script.name,)),
+        )
+
+
+class StepCall(StoreCall):
+    """A call of a step, which may be sent together with others."""
+
+    __slots__ = ("answer", "count", "form", "now_ms", "words")
+
+    def __init__(self, form: CallForm, args: tuple[Word, ...], slot: int, deadline: float) -> None:
+        self.answer = Answer()
+        super().__init__(self.answer, b"", form.script, slot, deadline)
+        self.form = form
+        # Its arguments, of which the first is the time.
+        self.now_ms = args[0]
+        self.count = len(args)
+        self.words = without_count(args)
+
+    def command(self) -> bytes:
+        """Return the command in the server's format."""
+        return b"*%d\r\n%b%b" % (self.form.words + self.count, self.form.alone, self.words)
+
+    def may_follow(self, other: StepCall) -> bool:
+        """Tell whether it may be in one batch with another call; one that is resent may not."""
+        return (
+            self.form.batch == other.form.batch and self.now_ms == other.now_ms and not self.turns
+        )
+
+
+class CallBatch:
+    """Several calls of steps as one command."""
+
+    __slots__ = ("calls", "expires")
+
+    def __init__(self, calls: list[StepCall]) -> None:
+        self.calls = calls
+        self.expires = calls[0].expires
+
+    def command(self) -> bytes:
+        """Return the command in the server's format."""
+        first, count = self.calls[0], self.calls[0].form.words + 1
+        parts = [b"", first.form.batch, without_count((first.now_ms,))]
+        for call in self.calls:
+            count += 2 + call.count
+            parts += (call.form.verb, number_word(call.count), call.words)
+        parts[0] = b"*%d\r\n" % count
+        return b"".join(parts)
+
+    def fail(self, error: Exception) -> None:
+        """Set the error of every call that is still pending."""
+        for call in self.calls:
+            call.fail(error)
+
+
+def grouped(calls: Sequence[StoreCall]) -> list[StoreCall | CallBatch]:
+    """Return calls as they are sent, in order: neighbours that may go together do."""
+    sent: list[StoreCall | CallBatch] = []
+    group: list[StepCall] = []
+    size = 0
+    for call in calls:
+        is_step = isinstance(call, StepCall)
+        if group and not (is_step and _has_place(group, size, cast("StepCall", call))):
+            sent.append(_sent(group))
+            group, size = [], 0
+        if is_step:
+            group.append(cast("StepCall", call))
+            size += len(group[-1].words)
+        else:
+            sent.append(call)
+    if group:
+        sent.append(_sent(group))
+    return sent
+
+
+def _has_place(group: list[StepCall], size: int, call: StepCall) -> bool:
+    is_full = len(group) >= BATCH_CALLS_MAX or size + len(call.words) > BATCH_BYTES_MAX
+    return not is_full and not group[0].turns and call.may_follow(group[0])
+
+
+def _sent(group: list[StepCall]) -> StoreCall | CallBatch:
+    return CallBatch(group) if len(group) > 1 else group[0]
+
+
+def without_count(words: tuple[Word, ...]) -> bytes:
+    """Return packed words without the count that begins a command."""
+    packed = pack(words)
+    return packed[packed.index(b"\n") + 1 :]
+
+
+def number_word(number: int) -> bytes:
+    """Return a number as a packed word."""
+    text = b"%d" % number
+    return b"$%d\r\n%b\r\n" % (len(text), text)

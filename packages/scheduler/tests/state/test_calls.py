@@ -1,0 +1,135 @@
+"""Calls of steps in batches: one command for several, each with its own answer and error."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import servers
+from lingua_scheduler.errors import StoreRejected
+from lingua_scheduler.state.calls import (
+    BATCH_BYTES_MAX,
+    BATCH_CALLS_MAX,
+    CallBatch,
+    CallForm,
+    StepCall,
+    StoreCall,
+    grouped,
+    pack,
+)
+from lingua_scheduler.state.keys import Cell
+from lingua_scheduler.state.link import LinkOptions
+from lingua_scheduler.state.reply import Reply
+from lingua_scheduler.state.scripts import load_scripts
+from lingua_scheduler.state.single import SingleConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.store
+
+CELL, OTHER_CELL = Cell("batches", 0), Cell("batches", 1)
+
+
+def step(name: str, *args: Any, cell: Cell = CELL, now_ms: int = 0) -> StepCall:
+    form = CallForm.of(load_scripts()[name], cell.keys)
+    return StepCall(form, (now_ms, *args), cell.slot, 1.0)
+
+
+def plain(*words: str) -> StoreCall:
+    return StoreCall(asyncio.new_event_loop().create_future(), pack(words), None, 0, 1.0)
+
+
+def sizes(calls: list[StoreCall]) -> list[int]:
+    """How many calls each command carries."""
+    return [len(sent.calls) if isinstance(sent, CallBatch) else 1 for sent in grouped(calls)]
+
+
+def test_neighbours_on_one_cell_go_together_and_order_is_kept() -> None:
+    calls = [step("job_find", "s", n) for n in range(3)]
+    assert sizes([*calls]) == [3]
+    between = plain("PING")
+    sent = grouped([calls[0], calls[1], between, calls[2]])
+    assert [type(each).__name__ for each in sent] == ["CallBatch", "StoreCall", "StepCall"]
+    assert grouped([]) == []
+
+
+def test_other_cells_and_other_times_do_not_go_together() -> None:
+    calls = [step("job_find", "s", 0), step("job_find", "s", 0, cell=OTHER_CELL)]
+    assert sizes([*calls]) == [1, 1]
+    assert sizes([step("job_find", "s", 0, now_ms=5), step("job_find", "s", 0, now_ms=6)]) == [1, 1]
+
+
+def test_a_batch_is_bounded_in_calls_and_in_bytes() -> None:
+    assert sizes([step("job_find", "s", n) for n in range(BATCH_CALLS_MAX + 2)]) == [
+        BATCH_CALLS_MAX,
+        2,
+    ]
+    large = "x" * (BATCH_BYTES_MAX // 2 - 1000)
+    assert sizes([step("job_find", large, n) for n in range(5)]) == [2, 2, 1]
+    assert sizes([step("job_find", 3 * large, n) for n in range(2)]) == [1, 1]
+
+
+def test_a_call_that_is_sent_again_goes_alone() -> None:
+    calls = [step("job_find", "s", n) for n in range(4)]
+    calls[1].turns = 1
+    assert sizes([*calls]) == [1, 1, 2]
+
+
+@pytest.fixture(name="server", scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]:
+    with servers.start_server(tmp_path_factory.mktemp("calls")) as server:
+        yield server
+
+
+async def connected(server: servers.Server) -> SingleConnection:
+    return await SingleConnection.open(server.address, LinkOptions())
+
+
+def test_each_call_of_a_batch_gets_its_own_answer_on_a_server_that_lacks_the_library(
+    server: servers.Server,
+) -> None:
+    async def scenario() -> None:
+        connection = await connected(server)
+        await connection.every_master("FUNCTION", "FLUSH")
+        scripts = load_scripts()
+
+        def ask(name: str, *args: Any) -> Any:
+            return connection.ask(scripts[name], CELL.slot, CELL.keys, (0, *args))
+
+        for _ in range(2):
+            missing = [ask("job_show", "j1"), ask("job_find", "s", 1), ask("job_show", "j2")]
+            replies = [await answer for answer in missing]
+            assert [reply[0] for reply in replies] == [Reply.NO_JOB, Reply.NO_SESSION, Reply.NO_JOB]
+        await connection.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_error_of_one_call_is_its_own(server: servers.Server) -> None:
+    async def scenario() -> None:
+        connection = await connected(server)
+        scripts, keys = load_scripts(), CELL.keys
+        await connection.command(0, "SET", CELL.key("job", "broken"), "no hash")
+
+        def ask(name: str, *args: Any) -> Any:
+            return connection.ask(scripts[name], CELL.slot, keys, (0, *args))
+
+        calls = [
+            ask("job_show", "j1"),
+            ask("job_show", "broken"),
+            ask("job_mark"),
+            ask("job_show", "j2"),
+        ]
+        assert (await calls[0])[0] == Reply.NO_JOB
+        with pytest.raises(StoreRejected, match="WRONGTYPE"):
+            await calls[1]
+        # An error of Lua, because arguments are missing.
+        with pytest.raises(StoreRejected, match="job_mark"):
+            await calls[2]
+        assert (await calls[3])[0] == Reply.NO_JOB
+        await connection.close()
+
+    asyncio.run(scenario())
