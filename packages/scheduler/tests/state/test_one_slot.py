@@ -18,7 +18,7 @@ from lingua_scheduler.peers.presence import Directory
 from lingua_scheduler.peers.sender import PeerSender
 from lingua_scheduler.peers.stream import InboxStream
 from lingua_scheduler.state.cluster import key_slot
-from lingua_scheduler.state.keys import Cells, InstanceKeys, family_of
+from lingua_scheduler.state.keys import Cell, Cells, InstanceKeys, family_of
 from lingua_scheduler.state.link import LinkOptions
 from lingua_scheduler.state.records import (
     Claim,
