@@ -27,7 +27,7 @@ class InterpreterBuild:
 
     def __str__(self) -> str:
         declared = " and ".join(self.optimisations)
-        built = f"built with {declared}" if declared else "no PGO or LTO declared by its build"
+        built = f"built with {declared}" if declared else "no PGO or LTO declared"
         return f"{self.name}, {self.machine}, {self.compiler}, {built}"
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from lingua_cli.interpreter import this_interpreter
 from lingua_scheduler.maintenance.finding import KINDS
 from lingua_scheduler.maintenance.repair import RepairResult, Repairs
 from lingua_scheduler.maintenance.scan import scan
@@ -52,6 +53,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     keys: int
     instances_alive: int
     repairs: bool
+    # How the interpreter of this command was built: the same installation runs the instances here.
+    interpreter: str
 
     @property
     def is_well(self) -> bool:
@@ -79,7 +82,13 @@ async def examine(
         done = await _repair(connection, settings, seen, found, pause_s)
     reports = (report_of(finding, each) for finding, each in zip(found, done, strict=True))
     context = seen.context
-    return Diagnosis(tuple(reports), context.reader.keys_seen, len(context.alive), repairs)
+    return Diagnosis(
+        findings=tuple(reports),
+        keys=context.reader.keys_seen,
+        instances_alive=len(context.alive),
+        repairs=repairs,
+        interpreter=f"{this_interpreter()}",
+    )
 
 
 async def _repair(
