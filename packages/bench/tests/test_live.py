@@ -357,6 +357,10 @@ def test_a_row_is_the_median_of_its_slices() -> None:
     for part in slices:
         part.store_cpu_s = part.utterances * 3e-5
     assert closed_row("x", slices).all_cpu_us == pytest.approx(130)
+    slices[0].rewrites_cpu_s = 0.06
+    rewritten = closed_row("x", slices)
+    assert rewritten.store_cpu_us == pytest.approx(30), "a rewrite in one slice of three"
+    assert (rewritten.rewrites_cpu_us, rewritten.all_cpu_us) == pytest.approx((10, 140))
     assert closed_row("x", slices, relayed=True).all_cpu_us == pytest.approx(10)
     assert closed_row("x", slices, relayed=True).scheduler_cpu_us == pytest.approx(10)
 

@@ -190,7 +190,7 @@ class LiveBench:
             duplicates=last.duplicates,
             inversions=last.inversions,
             cpu_us_all=wide.all_cpu_us,
-            cpu_us_store=wide.store_cpu_us,
+            cpu_us_store=wide.store_cpu_us + wide.rewrites_cpu_us,
             workers=self._plan.workers,
             letters_per_outcome=letters,
         )

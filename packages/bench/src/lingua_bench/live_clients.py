@@ -104,6 +104,7 @@ class Window:
             late_p99_ms=percentile(self.lateness_s, 0.99) * 1000,
             scheduler_cpu_s=ended.schedulers.cpu_s - begun.schedulers.cpu_s,
             store_cpu_s=ended.store.cpu_s - begun.store.cpu_s,
+            rewrites_cpu_s=ended.store.children_cpu_s - begun.store.children_cpu_s,
             nodes_cpu_s=ended.nodes.cpu_s - begun.nodes.cpu_s,
             relay_cpu_s=ended.relay.cpu_s - begun.relay.cpu_s,
             clients_cpu_s=ended.own_cpu_s - begun.own_cpu_s,

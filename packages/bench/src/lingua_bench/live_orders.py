@@ -85,6 +85,8 @@ class OrderResult(msgspec.Struct, kw_only=True):
     # CPU seconds in the window: of all processes of the scheduler together, and of each other one.
     scheduler_cpu_s: float = 0.0
     store_cpu_s: float = 0.0
+    # Of the children in which the store rewrites its file, if they ended in the window.
+    rewrites_cpu_s: float = 0.0
     nodes_cpu_s: float = 0.0
     clients_cpu_s: float = 0.0
     relay_cpu_s: float = 0.0

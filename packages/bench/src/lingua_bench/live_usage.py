@@ -29,9 +29,10 @@ class ProcessGone(LinguaError):
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """CPU seconds since its start, with its ended children, and kilobytes in RAM now."""
+    """CPU seconds since its start, those of its ended children, and kilobytes in RAM now."""
 
     cpu_s: float
+    children_cpu_s: float
     rss_kb: int
 
 
@@ -40,18 +41,25 @@ def usage_of(pid: int) -> ProcessUsage:
     folder = PROC / str(pid)
     try:
         spent_ns = sum(_spent_ns(task) for task in (folder / "task").iterdir())
-        # A store rewrites its file in a child, which would otherwise cost nothing.
         children_ticks = sum(map(int, _stat_fields(folder)[CHILDREN_TICKS]))
         pages = int((folder / "statm").read_text(encoding="ascii").split()[1])
     except OSError as error:
         raise ProcessGone(f"process {pid}: {error.strerror} (/proc is needed)") from error
-    return ProcessUsage(spent_ns / 1e9 + children_ticks / TICKS_PER_S, pages * PAGE_KB)
+    return ProcessUsage(
+        cpu_s=spent_ns / 1e9,
+        children_cpu_s=children_ticks / TICKS_PER_S,
+        rss_kb=pages * PAGE_KB,
+    )
 
 
 def usage_of_all(pids: Iterable[int]) -> ProcessUsage:
     """Return the usage of some processes together."""
     found = [usage_of(pid) for pid in pids]
-    return ProcessUsage(sum(each.cpu_s for each in found), sum(each.rss_kb for each in found))
+    return ProcessUsage(
+        cpu_s=sum(each.cpu_s for each in found),
+        children_cpu_s=sum(each.children_cpu_s for each in found),
+        rss_kb=sum(each.rss_kb for each in found),
+    )
 
 
 def children_of(pid: int) -> list[int]:

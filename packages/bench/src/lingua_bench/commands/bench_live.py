@@ -117,7 +117,8 @@ def live_page(report: LiveReport) -> str:
     return "\n".join(
         [
             "Whole utterances of 2 KB through scheduler, store and a node that answers at once:",
-            "rate, round trip, and CPU of each process per utterance in microseconds.",
+            "rate, round trip, and CPU of each process per utterance in microseconds; all: of the",
+            "scheduler, the store, and the children in which that rewrites its file.",
             "",
             cost_table(report.closed),
             "",
@@ -192,7 +193,7 @@ def paced_sentence(report: LiveReport) -> str:
 def cost_table(rows: Sequence[ClosedRow]) -> str:
     """Return rates, round trips and CPU."""
     return render_table(
-        ("case", "per s", "p50 ms", "p99 ms", "scheduler", "store", "both", "nodes", "clients"),
+        ("case", "per s", "p50 ms", "p99 ms", "scheduler", "store", "all", "nodes", "clients"),
         [
             (
                 row.case,
