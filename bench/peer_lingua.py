@@ -2,8 +2,9 @@ r"""Our row in the peer harness (its `run.py`): the whole live path as a queue.
 
 `worker` is a real `lingua serve` on the Redis of the environment (REDIS_HOST, REDIS_PORT) and one
 process of nodes that answer at once. `submit` drives client sockets: a job is one whole `utterance`
-with a small payload, done when its `translation_result` is in the client's hand. Run it from the
-repository's folder:
+with a small payload, done when its `translation_result` is in the client's hand. Settings are the
+defaults, except that nodes on a busy machine still get work. Every process of ours runs on the
+machine that the peers get, too. Run it from the repository's folder:
 
     DIR/venv/bin/python run.py --home DIR --only lingua,bullmq \
         --row "lingua=.venv/bin/python bench/peer_lingua.py"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,23 +13,53 @@ import pytest
 import uvloop
 
 from lingua_bench import live_nodes, live_report
-from lingua_bench.commands.bench import live_json_lines, live_page
-from lingua_bench.live import QUICK, LivePlan, measure_live, next_try
+from lingua_bench.commands.bench_live import (
+    live_json_lines,
+    live_page,
+    paced_sentence,
+    plan_of,
+)
+from lingua_bench.live import (
+    FULL,
+    GROWTH,
+    QUICK,
+    LiveBench,
+    LivePlan,
+    measure_live,
+    next_try,
+)
 from lingua_bench.live_clients import overhead_of, percentile
+from lingua_bench.live_metrics import PeerTraffic, traffic_in
 from lingua_bench.live_orders import (
     ClosedLoop,
     MemoryOrder,
     OpenLoop,
+    Order,
     OrderResult,
     Paced,
     decode_order,
     encode,
 )
-from lingua_bench.live_processes import running_system, url_in
-from lingua_bench.live_report import PacedRow, best_of, closed_row, paced_row
+from lingua_bench.live_processes import (
+    STORE_NAMES,
+    LoadProcess,
+    running_system,
+    url_in,
+    workers_option,
+)
+from lingua_bench.live_report import (
+    LiveReport,
+    LiveSummary,
+    PacedRow,
+    best_of,
+    closed_row,
+    paced_row,
+)
 from lingua_bench.live_speaker import BenchmarkSession, LoadFailed, Parts, SpeakerMessage, Tally
 from lingua_bench.live_speech import FRAMES, speech_frames
-from lingua_bench.live_usage import ProcessGone, children_of, usage_of
+from lingua_bench.live_usage import ProcessGone, children_of, descendants_of, usage_of
+from lingua_cli.interpreter import this_interpreter
+from lingua_cli.main import build_parser
 from lingua_scheduler.session.voice import EnergyDetector
 
 pytestmark = pytest.mark.stress
@@ -47,6 +77,10 @@ SUMMARY_KEYS = [
     "lost",
     "duplicates",
     "inversions",
+    "cpu_us_all",
+    "cpu_us_store",
+    "workers",
+    "letters_per_outcome",
 ]
 TINY = LivePlan(
     slice_s=0.4,
@@ -60,15 +94,65 @@ TINY = LivePlan(
     paced_tries=2,
     paced_chances=1,
     limit_s=20.0,
+    growth=(32, 64),
 )
+
+
+def report_of(rows: Sequence[PacedRow]) -> LiveReport:
+    nothing = dict.fromkeys(SUMMARY_KEYS, 0)
+    best = best_of(rows)
+    summary = LiveSummary(**nothing | {"paced_sessions": best.sessions if best else None})
+    return LiveReport(
+        closed=[],
+        paced=rows,
+        growth=[],
+        relay_ratio=1.0,
+        rss_kb_per_speaking_session=0.0,
+        missing=0,
+        errors={},
+        summary=summary,
+    )
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     uvloop.run(scenario)
 
 
-def row(sessions: int, p99_ms: float, *, load_limited: bool = False) -> PacedRow:
-    return PacedRow(sessions, 100, 1.0, p99_ms, p99_ms, 50.0, 1.0, load_limited)
+def row(sessions: int, p99_ms: float, *, load_limited: bool = False, errors: int = 0) -> PacedRow:
+    return PacedRow(
+        sessions=sessions,
+        utterances=100,
+        p50_ms=1.0,
+        p99_ms=p99_ms,
+        timeline_p99_ms=p99_ms,
+        scheduler_cpu_percent=50.0,
+        late_p99_ms=1.0,
+        load_limited=load_limited,
+        errors=errors,
+    )
+
+
+class LoadThatAnswers(LoadProcess):
+    """A load whose paced sessions are as slow as the test says; nothing runs."""
+
+    def __init__(self, p99_ms: Callable[[int], float]) -> None:
+        self._p99_ms = p99_ms
+        self.tried: list[int] = []
+        self._told = 0
+
+    async def follow(self, order: Order, limit_s: float) -> OrderResult:
+        assert isinstance(order, Paced)
+        self.tried.append(order.sessions)
+        p99_ms = self._p99_ms(order.sessions)
+        self._told += 904 if p99_ms > 100 else 0
+        return OrderResult(
+            seconds=order.seconds,
+            frames=int(order.sessions * 10 * order.seconds),
+            utterances=100,
+            p99_ms=p99_ms,
+            timeline_p99_ms=p99_ms,
+            errors={"SLOW": self._told},
+        )
 
 
 def outcome(index: int, kind: str = "translation_result") -> SpeakerMessage:
@@ -89,9 +173,15 @@ def test_a_run_measures_everything_and_ends_with_the_numbers_to_quote() -> None:
         assert summary["round_trip_p50_ms"] <= summary["round_trip_p99_ms"]
         assert report.relay_ratio > 1, "a scheduler does more than a relay"
         assert report.missing == 0
+        assert summary["cpu_us_all"] > summary["cpu_us_store"] > 0
+        assert (summary["workers"], summary["letters_per_outcome"]) == (1, 0), "one instance"
+        assert [found.case for found in report.growth] == ["32 sessions", "64 sessions"]
+        assert msgspec.json.decode(lines[-2])["growth_of_sessions"] > 0
         assert {found.sessions for found in report.paced} >= {20}
         assert all(found.utterances > 0 for found in report.paced)
-        assert "64 in flight" in live_page(report)
+        page = live_page(report)
+        assert "64 in flight" in page
+        assert str(this_interpreter()) in page.splitlines()[-1]
 
     run(scenario())
     assert "paced: 20 sessions" in told
@@ -163,12 +253,88 @@ def test_the_search_doubles_then_halves_and_gives_second_chances() -> None:
     assert next_try(near, plan) is None
 
 
+def tried_by(plan: LivePlan, p99_ms: Callable[[int], float]) -> tuple[list[int], list[PacedRow]]:
+    """Return the numbers of sessions that a search tries, and what it finds."""
+    load = LoadThatAnswers(p99_ms)
+
+    async def scenario() -> list[PacedRow]:
+        bench = LiveBench(plan, load, lambda *_: None)
+        bench._found.append(OrderResult())
+        return await bench._paced()
+
+    return load.tried, asyncio.run(scenario())
+
+
+def test_a_busy_machine_gets_half_the_sessions_until_a_load_fits() -> None:
+    tried, rows = tried_by(QUICK, lambda sessions: 5.0 if sessions <= 70 else 500.0)
+    assert tried == [1000, 500, 250, 125, 62]
+    best = best_of(rows)
+    assert best is not None
+    assert (best.sessions, best.errors) == (62, 0)
+    assert rows[0].errors == 904, "what was told in a try that was too much stays with that try"
+
+
+def test_a_search_ends_at_the_fewest_sessions_and_says_that_nothing_fitted() -> None:
+    tried, rows = tried_by(QUICK, lambda _: 50.0)
+    assert tried == [1000, 500, 250, 125, 62, 31, 25]
+    assert best_of(rows) is None
+    said = paced_sentence(report_of(rows))
+    assert said.startswith("No result for sessions with p99 within 20 ms: with 25, the fewest")
+    assert "p99 50 ms" in said
+
+
+def test_a_fixed_number_of_sessions_is_tried_once() -> None:
+    arguments = build_parser(("bench",)).parse_args(["bench", "live", "--sessions", "700"])
+    for p99_ms in (5.0, 50.0):
+        tried, _ = tried_by(plan_of(arguments), lambda _, found=p99_ms: found)
+        assert tried == [700]
+
+
+def test_the_command_line_is_a_plan() -> None:
+    parse = build_parser(("bench",)).parse_args
+    assert plan_of(parse(["bench", "live"])) == FULL
+    assert plan_of(parse(["bench", "live", "--quick"])) == QUICK
+    more = plan_of(parse(["bench", "live", "--quick", "--workers", "2", "--growth"]))
+    assert more == replace(QUICK, workers=2, growth=GROWTH)
+    assert (workers_option(1), workers_option(2)) == ((), ("--workers", "2"))
+    for wrong in (["--workers", "0"], ["--sessions", "many"]):
+        with pytest.raises(SystemExit):
+            parse(["bench", "live", *wrong])
+
+
+def test_messages_between_instances_are_counted_per_outcome() -> None:
+    page = """# TYPE scheduler_letters_total counter
+scheduler_letters_total{result="applied"} 30
+scheduler_letters_total{result="retried"} 5
+scheduler_jobs_total{outcome="completed"} 90
+scheduler_jobs_total{outcome="failed"} 10
+scheduler_sessions 4
+"""
+    found = traffic_in(page)
+    assert found == PeerTraffic(letters=30, outcomes=100)
+    assert found.per_outcome_since(PeerTraffic(letters=10, outcomes=60)) == 0.5
+    assert traffic_in("").per_outcome_since(traffic_in("")) == 0
+
+
+def test_the_processes_of_a_service_are_told_from_its_store() -> None:
+    async def scenario() -> None:
+        async with running_system() as load:
+            found = await load.follow(OpenLoop(rate=50, seconds=0.2), 30)
+            assert found.scheduler_cpu_s > 0
+            assert found.store_cpu_s > 0
+            below = descendants_of(os.getpid())
+        assert sum(name.startswith(STORE_NAMES) for name in below.values()) == 1
+
+    run(scenario())
+
+
 def test_a_number_of_sessions_counts_only_if_the_load_kept_up() -> None:
     rows = [row(500, 10), row(1000, 19.9), row(2000, 5, load_limited=True), row(4000, 25)]
     best = best_of(rows)
     assert best is not None
     assert best.sessions == 1000
     assert best_of([row(500, 21)]) is None
+    assert best_of([row(500, 5, errors=3)]) is None, "clients were told to slow down"
     assert not row(500, 0.0).is_within, "no utterance came back: nothing was shown"
 
 
@@ -188,6 +354,14 @@ def test_a_row_is_the_median_of_its_slices() -> None:
     ]
     assert closed_row("x", slices).per_s == 1000
     assert closed_row("x", slices).scheduler_cpu_us == pytest.approx(100)
+    for part in slices:
+        part.store_cpu_s = part.utterances * 3e-5
+    assert closed_row("x", slices).all_cpu_us == pytest.approx(130)
+    slices[0].rewrites_cpu_s = 0.06
+    rewritten = closed_row("x", slices)
+    assert rewritten.store_cpu_us == pytest.approx(30), "a rewrite in one slice of three"
+    assert (rewritten.rewrites_cpu_us, rewritten.all_cpu_us) == pytest.approx((10, 140))
+    assert closed_row("x", slices, relayed=True).all_cpu_us == pytest.approx(10)
     assert closed_row("x", slices, relayed=True).scheduler_cpu_us == pytest.approx(10)
 
 

@@ -10,10 +10,12 @@ was freed once hides what a session costs:
   (`live_relay.py`), whose ratio to the scheduler outlives a slow moment of the machine;
 * frames: sessions that speak without an end, so that nothing but frames costs;
 * paced: sessions that speak in real time, an utterance every 3 s; the most whose p99 overhead
-  (accept to assign plus result to deliver) is within 20 ms, by doubling, then halving the rest.
+  (accept to assign plus result to deliver) is within 20 ms, by doubling, then halving the rest. A
+  machine that is too busy for the first number gets half of it, and so on, until a load fits;
+* if asked for, growth: the same 256 utterances in turn over few and over many open sessions.
 
-CPU is that of the scheduler's process alone; the store's stands beside it. `cli/bench.py` shows
-what comes out.
+CPU is that of all processes of the scheduler together; the store's stands beside it, and the sum of
+both. `commands/bench_live.py` shows what comes out.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from lingua_bench.live_orders import ClosedLoop, MemoryOrder, OpenLoop, Paced
+from lingua_bench.live_metrics import peer_traffic
+from lingua_bench.live_orders import ClosedLoop, MemoryOrder, OpenLoop, Paced, SpreadLoop
 from lingua_bench.live_processes import running_system
 from lingua_bench.live_report import (
     LiveReport,
@@ -46,6 +49,9 @@ if TYPE_CHECKING:
 
 NARROW: Final = ClosedLoop(sessions=16, each=4, seconds=0)
 WIDE: Final = ClosedLoop(sessions=64, each=4, seconds=0)
+GROWTH: Final = (100, 1_000, 5_000)
+# A session may have 8 utterances in progress, and the fewest sessions must carry all of them.
+GROWTH_WIDTH: Final = 256
 # Longer than any order takes: opening, settling and closing come on top of the measured time.
 ORDER_EXTRA_S: Final = 60.0
 
@@ -66,8 +72,14 @@ class LivePlan:
     paced_tries: int
     # How often a number of sessions may fail before it counts as too many.
     paced_chances: int
-    # No further paced try is started after so long.
+    # No further paced try is started after so long, once some number of sessions has fitted.
     limit_s: float
+    # The fewest sessions that are tried on a machine where nothing fits.
+    paced_least: int = 25
+    # The numbers of open sessions over which the growth of the cost is measured.
+    growth: tuple[int, ...] = ()
+    # Processes of the scheduler that share the work.
+    workers: int = 1
 
 
 QUICK = LivePlan(
@@ -101,7 +113,7 @@ FULL = LivePlan(
 async def measure_live(plan: LivePlan, tell: Tell) -> LiveReport:
     """Run the whole benchmark."""
     tell("starting scheduler, nodes, clients", 0.0)
-    async with running_system() as load:
+    async with running_system(plan.workers) as load:
         return await LiveBench(plan, load, tell).run()
 
 
@@ -124,7 +136,10 @@ class LiveBench:
             "one utterance at a time", 0.15, ClosedLoop(sessions=1, each=1, seconds=plan.single_s)
         )
         steady = await self._do("100 per second", 0.2, OpenLoop(rate=100, seconds=plan.single_s))
+        before = await peer_traffic(self._load.metrics_url)
         narrow, wide, bare = await self._closed()
+        after = await peer_traffic(self._load.metrics_url)
+        growth = await self._growth()
         frames = await self._do(
             "frames", 0.5, Paced(sessions=500, seconds=plan.frames_s, final_every=0)
         )
@@ -140,11 +155,14 @@ class LiveBench:
         return LiveReport(
             closed=rows,
             paced=sorted(paced, key=lambda row: row.sessions),
+            growth=growth,
             relay_ratio=rows[3].scheduler_cpu_us / rows[4].scheduler_cpu_us,
             rss_kb_per_speaking_session=memory.speaking_kb,
             missing=last.missing,
             errors=last.errors,
-            summary=self._summary(rows, paced, frames, memory),
+            summary=self._summary(
+                rows, paced, frames, memory, letters=after.per_outcome_since(before)
+            ),
         )
 
     def _summary(
@@ -153,6 +171,8 @@ class LiveBench:
         paced: Sequence[PacedRow],
         frames: OrderResult,
         memory: OrderResult,
+        *,
+        letters: float,
     ) -> LiveSummary:
         single, _, narrow, wide, _ = rows
         best, last = best_of(paced), self._found[-1]
@@ -163,12 +183,16 @@ class LiveBench:
             round_trip_p99_ms=single.p99_ms,
             cpu_us_per_utterance=wide.scheduler_cpu_us,
             cpu_us_per_frame=frames.scheduler_cpu_s / max(1, frames.frames) * 1e6,
-            paced_sessions=best.sessions if best else 0,
+            paced_sessions=best.sessions if best else None,
             paced_p99_ms=(best or min(paced, key=lambda row: row.sessions)).timeline_p99_ms,
             rss_kb_per_session=memory.idle_kb,
             lost=last.lost,
             duplicates=last.duplicates,
             inversions=last.inversions,
+            cpu_us_all=wide.all_cpu_us,
+            cpu_us_store=wide.store_cpu_us + wide.rewrites_cpu_us,
+            workers=self._plan.workers,
+            letters_per_outcome=letters,
         )
 
     async def _closed(self) -> tuple[list[OrderResult], list[OrderResult], list[OrderResult]]:
@@ -185,17 +209,29 @@ class LiveBench:
             bare.append(await self._do("the bare relay", done, relayed))
         return narrow, wide, bare
 
+    async def _growth(self) -> list[ClosedRow]:
+        """Measure the same load over few and over many sessions, in turns."""
+        counts, seconds = self._plan.growth, self._plan.slice_s
+        found: dict[int, list[OrderResult]] = {sessions: [] for sessions in counts}
+        for _ in range(self._plan.slices):
+            for sessions, slices in found.items():
+                order = SpreadLoop(sessions=sessions, in_flight=GROWTH_WIDTH, seconds=seconds)
+                slices.append(await self._do(f"{sessions} open sessions", 0.5, order))
+        return [closed_row(f"{sessions} sessions", slices) for sessions, slices in found.items()]
+
     async def _paced(self) -> list[PacedRow]:
         """Find the highest number of sessions that is served as promised."""
         plan, rows = self._plan, list[PacedRow]()
-        for number in range(plan.paced_tries):
-            sessions = next_try(rows, plan)
-            if sessions is None or (rows and perf_counter() > self._until):
+        while (sessions := next_try(rows, plan)) is not None:
+            is_enough = len(rows) >= plan.paced_tries or perf_counter() > self._until
+            # Until a number has fitted there is no result: it goes on, down to the fewest.
+            if is_enough and best_of(rows):
                 break
-            done = 0.6 + 0.4 * number / plan.paced_tries
+            done = 0.6 + 0.4 * min(1.0, len(rows) / plan.paced_tries)
             order = Paced(sessions=sessions, seconds=plan.paced_s)
+            told = sum(self._found[-1].errors.values())
             found = await self._do(f"paced: {sessions} sessions", done, order)
-            rows.append(paced_row(sessions, found))
+            rows.append(paced_row(sessions, found, sum(found.errors.values()) - told))
         return rows
 
     async def _do(self, what: str, done: float, order: Order) -> OrderResult:
@@ -220,7 +256,7 @@ def next_try(rows: Sequence[PacedRow], plan: LivePlan) -> int | None:
     """Return the next number of sessions to try: doubling while it goes well, then in between.
 
     A number that failed is tried again first, as often as planned: a stall of the machine only
-    adds.
+    adds. As long as no number fits it is half of the last one, down to the fewest.
     """
     if not rows:
         return plan.paced_first
@@ -231,6 +267,8 @@ def next_try(rows: Sequence[PacedRow], plan: LivePlan) -> int | None:
     bad = min(failed)
     if failed[bad] < plan.paced_chances:
         return bad
+    if not good:
+        return max(bad // 2, plan.paced_least) if bad > plan.paced_least else None
     middle = (good + bad) // 2
     # Below this distance the machine's noise decides.
     return middle if middle - good > max(10, good // 20) else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import dataclass
+from itertools import cycle
 from time import monotonic, process_time
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,7 @@ from lingua_bench.live_orders import (
     Order,
     OrderResult,
     Paced,
+    SpreadLoop,
     Watched,
     decode_order,
     encode,
@@ -31,10 +33,10 @@ from lingua_bench.live_orders import (
 from lingua_bench.live_relay import CLIENT_PATH, BareClient, connect_bare
 from lingua_bench.live_speaker import BenchmarkSession, SpeakerMessage, Tally, open_speakers
 from lingua_bench.live_speech import FRAME_MS, speech_frames
-from lingua_bench.live_usage import ProcessUsage, usage_of
+from lingua_bench.live_usage import ProcessUsage, usage_of, usage_of_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 AUDIO: Final = bytes(2048)
 # The sessions are spread evenly over so many moments of each 100 ms.
@@ -53,7 +55,7 @@ class WindowEdge:
 
     at: float
     own_cpu_s: float
-    scheduler: ProcessUsage
+    schedulers: ProcessUsage
     store: ProcessUsage
     nodes: ProcessUsage
     relay: ProcessUsage
@@ -64,7 +66,7 @@ class WindowEdge:
         return cls(
             at=monotonic(),
             own_cpu_s=process_time(),
-            scheduler=usage_of(watched.scheduler),
+            schedulers=usage_of_all(watched.schedulers),
             store=usage_of(watched.store),
             nodes=usage_of(watched.nodes),
             relay=usage_of(watched.relay),
@@ -100,8 +102,9 @@ class Window:
             p99_ms=percentile(self.round_trips_s, 0.99) * 1000,
             timeline_p99_ms=percentile(self.timelines_ms, 0.99),
             late_p99_ms=percentile(self.lateness_s, 0.99) * 1000,
-            scheduler_cpu_s=ended.scheduler.cpu_s - begun.scheduler.cpu_s,
+            scheduler_cpu_s=ended.schedulers.cpu_s - begun.schedulers.cpu_s,
             store_cpu_s=ended.store.cpu_s - begun.store.cpu_s,
+            rewrites_cpu_s=ended.store.children_cpu_s - begun.store.children_cpu_s,
             nodes_cpu_s=ended.nodes.cpu_s - begun.nodes.cpu_s,
             relay_cpu_s=ended.relay.cpu_s - begun.relay.cpu_s,
             clients_cpu_s=ended.own_cpu_s - begun.own_cpu_s,
@@ -124,6 +127,8 @@ class Clients:
             found = await (self._relayed if order.kind == "relayed" else self._closed)(order)
         elif isinstance(order, OpenLoop):
             found = await self._open(order)
+        elif isinstance(order, SpreadLoop):
+            found = await self._spread(order)
         elif isinstance(order, MemoryOrder):
             found = await self._memory(order)
         else:
@@ -181,6 +186,27 @@ class Clients:
             dues[speaker.session_id, speaker.say(AUDIO)] = due
         await self._settle()
         found = window.close()
+        await self._part(speakers)
+        return found
+
+    async def _spread(self, order: SpreadLoop) -> OrderResult:
+        window = Window(self._watched)
+        is_stopped = False
+        turns: Iterator[BenchmarkSession] = iter(())
+
+        def next_one(_: BenchmarkSession, sent_at: float, heard: SpeakerMessage) -> None:
+            if window.is_open:
+                window.round_trips_s.append(monotonic() - sent_at)
+                window.timelines_ms.append(overhead_of(heard))
+            if not is_stopped:
+                next(turns).say(AUDIO)
+
+        speakers = await open_speakers(self._url, order.sessions, self._tally, next_one)
+        turns = cycle(speakers)
+        for _ in range(order.in_flight):
+            next(turns).say(AUDIO)
+        found = await self._measure(window, order.warm_s, order.seconds)
+        is_stopped = True
         await self._part(speakers)
         return found
 
@@ -274,7 +300,7 @@ class Clients:
 
     async def _quiet_rss_kb(self) -> int:
         await asyncio.sleep(QUIET_S)
-        return usage_of(self._watched.scheduler).rss_kb
+        return usage_of_all(self._watched.schedulers).rss_kb
 
     # What orders share
 

@@ -21,7 +21,7 @@ from lingua_node import Node
 from lingua_node.connection import SchedulerConnection
 from lingua_node.node_socket import Outbox
 from lingua_node.stats import Stats
-from lingua_wire.from_node import JobAck, JobResult, JobStarted
+from lingua_wire.from_node import JobResult, JobStarted
 
 if TYPE_CHECKING:
     from lingua_node.job_runner import JobRunner
@@ -48,7 +48,6 @@ class EchoWorker:
         """Answer a job."""
         came_at = monotonic()
         send, job_id, attempt = self._outbox.send, job.job_id, job.attempt_id
-        send(JobAck(job_id=job_id, attempt_id=attempt))
         send(JobStarted(job_id=job_id, attempt_id=attempt))
         send(
             JobResult(

@@ -15,9 +15,10 @@ Kind = Literal["whole", "relayed"]
 
 
 class Watched(msgspec.Struct, frozen=True):
-    """The processes whose usage is measured: those of the system, and of the load."""
+    """The processes whose usage is measured: those of the service, and of the load."""
 
-    scheduler: int
+    # Every process of `lingua serve` but the store: itself and its workers.
+    schedulers: tuple[int, ...]
     store: int
     nodes: int
     relay: int = 0
@@ -40,6 +41,15 @@ class OpenLoop(msgspec.Struct, frozen=True, kw_only=True, tag="open", tag_field=
     seconds: float
 
 
+class SpreadLoop(msgspec.Struct, frozen=True, kw_only=True, tag="spread", tag_field="do"):
+    """Keep so many utterances in progress, each of them of the session that spoke longest ago."""
+
+    sessions: int
+    in_flight: int
+    seconds: float
+    warm_s: float = 0.5
+
+
 class MemoryOrder(msgspec.Struct, frozen=True, kw_only=True, tag="memory", tag_field="do"):
     """Open idle sessions, then let some of them speak for a while without an end."""
 
@@ -58,7 +68,7 @@ class Paced(msgspec.Struct, frozen=True, kw_only=True, tag="paced", tag_field="d
     final_every: int = 30
 
 
-Order = ClosedLoop | OpenLoop | MemoryOrder | Paced
+Order = ClosedLoop | OpenLoop | SpreadLoop | MemoryOrder | Paced
 
 
 class OrderResult(msgspec.Struct, kw_only=True):
@@ -72,13 +82,15 @@ class OrderResult(msgspec.Struct, kw_only=True):
     p99_ms: float = 0.0
     # The same by the scheduler's own timeline: whole milliseconds, without waiting in sockets.
     timeline_p99_ms: float = 0.0
-    # CPU seconds of each process in the window.
+    # CPU seconds in the window: of all processes of the scheduler together, and of each other one.
     scheduler_cpu_s: float = 0.0
     store_cpu_s: float = 0.0
+    # Of the children in which the store rewrites its file, if they ended in the window.
+    rewrites_cpu_s: float = 0.0
     nodes_cpu_s: float = 0.0
     clients_cpu_s: float = 0.0
     relay_cpu_s: float = 0.0
-    # Memory of the scheduler per session.
+    # Memory of the scheduler's processes per session.
     idle_kb: float = 0.0
     speaking_kb: float = 0.0
     # How late the load itself was with its frames.

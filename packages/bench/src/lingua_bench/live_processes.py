@@ -13,6 +13,7 @@ import sys
 import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -20,7 +21,7 @@ import msgspec
 from lingua_bench.live_nodes import READY
 from lingua_bench.live_orders import Order, OrderResult, Watched, decode_found, encode
 from lingua_bench.live_speaker import LoadFailed
-from lingua_bench.live_usage import children_of
+from lingua_bench.live_usage import descendants_of
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 
 START_S: Final = 20.0
 END_S: Final = 5.0
+WORKERS_POLL_S: Final = 0.05
+# Nodes for each worker, so that every worker has some of its own.
 NODES, SLOTS = 4, 1024
+STORE_NAMES: Final = ("valkey-server", "redis-server")
 # What differs from an ordinary `lingua serve`: everything runs on one machine, whose CPU is meant
 # to be busy; nodes would otherwise report that and get no work.
 SETTINGS: Final = {"LINGUA_NODES__RESOURCE_PERCENT_MAX": "100"}
@@ -39,6 +43,8 @@ class LoadProcess:
     """The load process, which follows orders."""
 
     process: Process
+    # Where the scheduler that it loads shows its metrics.
+    metrics_url: str
 
     async def follow(self, order: Order, limit_s: float) -> OrderResult:
         """Give an order and return its result."""
@@ -58,26 +64,32 @@ class LoadProcess:
 
 
 @asynccontextmanager
-async def running_system() -> AsyncIterator[LoadProcess]:
+async def running_system(workers: int = 1) -> AsyncIterator[LoadProcess]:
     """Start everything; the load is ready for orders."""
     allow_many_sockets()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lingua-bench-"))
         changes = {**SETTINGS, "LINGUA_DATA_DIR": folder}
-        serve = ("serve", "--port", "0", "--log-level", "warning")
+        serve = ("serve", "--port", "0", "--log-level", "warning", *workers_option(workers))
         scheduler, line = await stack.enter_async_context(
             started("lingua_cli", *serve, changes=changes)
         )
-        sockets = url_in(line).replace("http", "ws", 1)
+        url = url_in(line)
+        sockets = url.replace("http", "ws", 1)
         relay, relay_url = await stack.enter_async_context(started("lingua_bench.live_relay"))
         nodes, said = await stack.enter_async_context(
             started(
-                "lingua_bench.live_nodes", f"{sockets}/ws/node", str(NODES), str(SLOTS), relay_url
+                "lingua_bench.live_nodes",
+                f"{sockets}/ws/node",
+                str(NODES * workers),
+                str(SLOTS),
+                relay_url,
             )
         )
         if said != READY:
             raise LoadFailed(f"the nodes wrote: {said!r}")
-        watched = Watched(scheduler.pid, store_of(scheduler.pid), nodes.pid, relay.pid)
+        service, store = await service_of(scheduler.pid, workers)
+        watched = Watched(service, store, nodes.pid, relay.pid)
         clients, _ = await stack.enter_async_context(
             started(
                 "lingua_bench.live_clients",
@@ -86,7 +98,7 @@ async def running_system() -> AsyncIterator[LoadProcess]:
                 msgspec.json.encode(watched).decode(),
             )
         )
-        yield LoadProcess(clients)
+        yield LoadProcess(clients, f"{url}/metrics")
 
 
 @asynccontextmanager
@@ -139,12 +151,27 @@ def url_in(greeting: str) -> str:
     return found
 
 
-def store_of(scheduler: int) -> int:
-    """Return the private server that a scheduler has started."""
-    children = children_of(scheduler)
-    if len(children) != 1:
-        raise LoadFailed(f"expected one server of the scheduler, found {len(children)} processes")
-    return children[0]
+def workers_option(workers: int) -> tuple[str, ...]:
+    """Return the words that make `lingua serve` run so many workers; one is how it runs anyway."""
+    return ("--workers", str(workers)) if workers > 1 else ()
+
+
+async def service_of(scheduler: int, workers: int) -> tuple[tuple[int, ...], int]:
+    """Return all processes of a scheduler but the store, and the store; waits for the workers."""
+    until = monotonic() + START_S
+    # Several workers have a supervisor above them, and a worker that is missing here would seem to
+    # cost nothing.
+    least = workers + 1 if workers > 1 else 1
+    while True:
+        below = descendants_of(scheduler)
+        stores = [pid for pid, name in below.items() if name.startswith(STORE_NAMES)]
+        schedulers = (scheduler, *sorted(below.keys() - set(stores)))
+        if len(stores) == 1 and len(schedulers) >= least:
+            return schedulers, stores[0]
+        if monotonic() > until:
+            found = f"{len(schedulers)} processes and {len(stores)} servers"
+            raise LoadFailed(f"lingua serve with {workers} workers and one server: found {found}")
+        await asyncio.sleep(WORKERS_POLL_S)
 
 
 def allow_many_sockets() -> None:

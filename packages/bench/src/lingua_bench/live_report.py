@@ -33,6 +33,11 @@ class ClosedRow:
     nodes_cpu_us: float
     clients_cpu_us: float
     slices: int
+    # The store rewrites its file now and then in a child: the mean over the slices, in which a
+    # median would find either nothing or too much.
+    rewrites_cpu_us: float
+    # All processes of the service together: every scheduler process, the store, its rewrites.
+    all_cpu_us: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +54,13 @@ class PacedRow:
     scheduler_cpu_percent: float
     late_p99_ms: float
     load_limited: bool
+    # What clients were told in this try that they should not have been.
+    errors: int = 0
 
     @property
     def is_within(self) -> bool:
         """Tell whether so many sessions were served as promised."""
-        within = self.timeline_p99_ms <= OVERHEAD_MS_MAX
+        within = self.timeline_p99_ms <= OVERHEAD_MS_MAX and not self.errors
         return not self.load_limited and self.p99_ms > 0 and within
 
 
@@ -67,12 +74,20 @@ class LiveSummary:
     round_trip_p99_ms: float
     cpu_us_per_utterance: float
     cpu_us_per_frame: float
-    paced_sessions: int
+    # None: not even the fewest sessions that were tried were served as promised.
+    paced_sessions: int | None
+    # Of that many sessions; if no number fitted, of the fewest that were tried.
     paced_p99_ms: float
     rss_kb_per_session: float
     lost: int
     duplicates: int
     inversions: int
+    # CPU per utterance at 256 in flight: of all processes of the service, and of the store alone.
+    cpu_us_all: float
+    cpu_us_store: float
+    workers: int
+    # Messages between instances per outcome.
+    letters_per_outcome: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +96,8 @@ class LiveReport:
 
     closed: Sequence[ClosedRow]
     paced: Sequence[PacedRow]
+    # The same load over more and more open sessions; empty unless asked for.
+    growth: Sequence[ClosedRow]
     # Scheduler CPU per utterance, over that of the bare relay per message.
     relay_ratio: float
     rss_kb_per_speaking_session: float
@@ -89,29 +106,46 @@ class LiveReport:
     errors: dict[str, int]
     summary: LiveSummary
 
+    @property
+    def growth_of_sessions(self) -> float | None:
+        """Return how many times more an utterance costs with the most sessions than the fewest."""
+        if len(self.growth) < 2:
+            return None
+        few, many = (
+            row.scheduler_cpu_us + row.store_cpu_us for row in (self.growth[0], self.growth[-1])
+        )
+        return many / few
+
 
 def closed_row(case: str, slices: Sequence[OrderResult], *, relayed: bool = False) -> ClosedRow:
     """Return one row from all slices of a case."""
 
-    def us(name: str) -> float:
-        spent = [float(getattr(part, name)) / max(1, part.utterances) for part in slices]
-        return median(spent) * 1e6
+    def us(*names: str) -> float:
+        spent = (sum(float(getattr(part, name)) for name in names) for part in slices)
+        return 1e6 * median(
+            cpu_s / max(1, part.utterances) for cpu_s, part in zip(spent, slices, strict=True)
+        )
 
+    scheduler = "relay_cpu_s" if relayed else "scheduler_cpu_s"
+    utterances = sum(part.utterances for part in slices)
+    rewrites_us = 1e6 * sum(part.rewrites_cpu_s for part in slices) / max(1, utterances)
     return ClosedRow(
         case=case,
         per_s=median(part.utterances / part.seconds for part in slices),
         p50_ms=median(part.p50_ms for part in slices),
         p99_ms=median(part.p99_ms for part in slices),
-        scheduler_cpu_us=us("relay_cpu_s" if relayed else "scheduler_cpu_s"),
+        scheduler_cpu_us=us(scheduler),
         store_cpu_us=0.0 if relayed else us("store_cpu_s"),
         nodes_cpu_us=us("nodes_cpu_s"),
         clients_cpu_us=us("clients_cpu_s"),
         slices=len(slices),
+        rewrites_cpu_us=0.0 if relayed else rewrites_us,
+        all_cpu_us=us(scheduler) if relayed else us(scheduler, "store_cpu_s") + rewrites_us,
     )
 
 
-def paced_row(sessions: int, found: OrderResult) -> PacedRow:
-    """Return one row of the paced case."""
+def paced_row(sessions: int, found: OrderResult, errors: int = 0) -> PacedRow:
+    """Return one row of the paced case; `errors` came in this try."""
     planned = sessions * 10 * found.seconds
     return PacedRow(
         sessions=sessions,
@@ -122,6 +156,7 @@ def paced_row(sessions: int, found: OrderResult) -> PacedRow:
         scheduler_cpu_percent=100 * found.scheduler_cpu_s / found.seconds,
         late_p99_ms=found.late_p99_ms,
         load_limited=found.late_p99_ms > LATE_MS_MAX or found.frames < 0.97 * planned,
+        errors=errors,
     )
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from lingua_bench.commands.bench import NODES, SIGNATURES, ProgressLine, run_placement
+from lingua_bench.commands.bench import NODES, SIGNATURES, run_placement
+from lingua_bench.commands.progress import ProgressLine
 from lingua_cli.main import build_parser, main
 from servers import wait_until
 

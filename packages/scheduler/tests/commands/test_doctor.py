@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lingua_cli.interpreter import this_interpreter
 from lingua_cli.main import main
 from lingua_scheduler.state.acl import OPERATOR_COMMANDS
 from lingua_scheduler.state.script import Script
@@ -21,6 +22,7 @@ from workspace import ROOT
 pytestmark = pytest.mark.store
 
 BASE = "lingua:v1:{c0}:"
+WELL = f"nothing is wrong (1 key, 0 instances alive)\n\nPython: {this_interpreter()}\n"
 
 
 @pytest.fixture(name="server", scope="module")
@@ -53,7 +55,7 @@ def spoil(server: Server) -> None:
 
 def test_an_empty_store_is_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
-    assert capsys.readouterr() == ("nothing is wrong (1 key, 0 instances alive)\n", "")
+    assert capsys.readouterr() == (WELL, "")
 
 
 def test_findings_are_told_and_nothing_is_changed(
@@ -115,6 +117,7 @@ def test_programs_get_json(server: Server, capsys: pytest.CaptureFixture[str]) -
     spoil(server)
     assert main(["doctor", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
+    assert answer["interpreter"] == str(this_interpreter())
     assert (len(answer["findings"]), answer["repairs"], answer["keys"]) == (14, False, 4)
     audio = next(f for f in answer["findings"] if f["kind"] == "audio_without_job")
     assert audio == {
@@ -165,4 +168,4 @@ def test_it_runs_as_a_command(server: Server) -> None:
         [sys.executable, "-m", "lingua_cli", "doctor"],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "nothing is wrong (1 key, 0 instances alive)\n")
+    assert (done.returncode, done.stdout) == (0, WELL)

@@ -216,6 +216,8 @@ async def test_it_runs_with_our_settings_and_none_from_outside(data_dir: Path) -
         "appendfsync": "everysec",
         "aof-load-truncated": "yes",
         "maxmemory-policy": "noeviction",
+        "hash-max-listpack-value": "1024",
+        "hash-max-listpack-entries": "64",
         "daemonize": "no",
         "dir": str(data_dir),
         "logfile": str(data_dir / "server.log"),
@@ -224,6 +226,22 @@ async def test_it_runs_with_our_settings_and_none_from_outside(data_dir: Path) -
         reply = call(server.socket_path, "CONFIG", "GET", *expected)
         assert dict(zip(reply[::2], reply[1::2], strict=True)) == expected
         assert "config_file:\r\n" in call(server.socket_path, "INFO", "server")
+
+
+def test_the_server_is_started_with_the_allocator_and_we_are_not(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    library = tmp_path / "libjemalloc.so.2"
+    library.write_bytes(b"no library, which the loader of Linux says and leaves out")
+
+    async def start_and_stop() -> None:
+        async with EmbeddedServer(data_dir, allocator=library) as server:
+            assert call(server.socket_path, "PING") == "PONG"
+
+    asyncio.run(start_and_stop())
+    is_named = str(library) in (data_dir / "server.log").read_text(encoding="utf-8")
+    assert is_named == (sys.platform == "linux")
+    assert "LD_PRELOAD" not in os.environ
 
 
 @in_a_loop
@@ -622,9 +640,9 @@ async def test_the_guard_on_the_pipe_ends_with_its_server(data_dir: Path) -> Non
 
 @in_a_loop
 async def test_a_released_guard_on_the_pipe_kills_nothing(tmp_path: Path) -> None:
-    program = ["tail", "-f", str(tmp_path / "log")]
+    program = [*OrphanGuard.PIPE.launcher(), "tail", "-f", str(tmp_path / "log")]
     lock_fd = embedded._try_lock(tmp_path / "owner.lock")
-    process = _ServerProcess(program, OrphanGuard.PIPE, lock_fd, tmp_path / "log")
+    process = _ServerProcess(program, os.environ, lock_fd, tmp_path / "log")
     try:
         await until(lambda: len(processes_naming(tmp_path)) == 2)
         process._disarm()

@@ -12,29 +12,29 @@ import textwrap
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import msgspec
 import uvloop
 
-from lingua_bench import live_report
 from lingua_bench.chaos import report as chaos_report
 from lingua_bench.chaos import scenarios
 from lingua_bench.chaos.planted_faults import PLANTED_FAULTS
 from lingua_bench.chaos.run import play_all
+from lingua_bench.commands.bench_live import add_live
 from lingua_bench.commands.bench_rooms import add_rooms
 from lingua_bench.commands.bench_speech import add_speech
 from lingua_bench.commands.bench_translation import add_translation
+from lingua_bench.commands.progress import ProgressLine
 from lingua_bench.fleet import FleetShape
-from lingua_bench.live import FULL, QUICK, measure_live
 from lingua_bench.placement import PlacementPlan, measure
 from lingua_bench.report import as_json_object
+from lingua_cli.interpreter import this_interpreter
 from lingua_cli.table import render_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lingua_bench.live_report import LiveReport
     from lingua_bench.report import FleetRow, PlacementReport, PlacementSummary
 
 NODES, SIGNATURES = (10, 1_000, 10_000), (1, 20)
@@ -76,11 +76,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="S",
         help=f"measuring time without setting up (default: {FULL_S:g}; --quick: {QUICK_S:g})",
     )
-
-    live = benches.add_parser("live", help="sockets to sockets: rate, latency, cost, memory")
-    live.add_argument("--quick", action="store_true", help="less exact, in under 50 s")
-    live.add_argument("--json", action="store_true", help="print JSON, one object a line")
-    live.set_defaults(run=run_live)
+    add_live(benches)
     add_chaos(benches)
     add_rooms(benches)
     add_speech(benches)
@@ -129,6 +125,8 @@ def run_placement(args: argparse.Namespace) -> int:
     else:
         plan = PlacementPlan(shapes, args.seconds or FULL_S, FULL_ROUNDS)
     progress = ProgressLine(sys.stderr)
+    # The fields of the JSON are those of the figures; the build stands beside them.
+    progress.note(f"{this_interpreter()}")
     try:
         report = uvloop.run(measure(plan, progress.tell))
     finally:
@@ -222,114 +220,6 @@ def summary_lines(summary: PlacementSummary) -> list[str]:
     ]
 
 
-def run_live(args: argparse.Namespace) -> int:
-    """Measure the live path and print; exit code 1 if an utterance was lost or out of order."""
-    progress = ProgressLine(sys.stderr)
-    try:
-        report = uvloop.run(measure_live(QUICK if args.quick else FULL, progress.tell))
-    finally:
-        progress.end()
-    print(live_json_lines(report) if args.json else live_page(report))
-    summary = report.summary
-    return 1 if summary.lost or summary.duplicates or summary.inversions else 0
-
-
-def live_json_lines(report: LiveReport) -> str:
-    """Return one object per row, one of further numbers, then the summary."""
-    objects = [live_report.as_json_object(row) for row in report.closed]
-    objects += [live_report.as_json_object(row) for row in report.paced]
-    objects.append(
-        {
-            "relay_ratio": round(report.relay_ratio, 2),
-            "rss_kb_per_speaking_session": round(report.rss_kb_per_speaking_session, 1),
-            "missing": report.missing,
-            "errors": report.errors,
-        }
-    )
-    objects.append(live_report.as_json_object(report.summary))
-    return "\n".join(msgspec.json.encode(found).decode() for found in objects)
-
-
-def live_page(report: LiveReport) -> str:
-    """Return the tables for people."""
-    return "\n".join(
-        [
-            "Whole utterances of 2 KB through scheduler, store and a node that answers at once:",
-            "rate, round trip, and CPU of each process per utterance in microseconds.",
-            "",
-            closed_table(report),
-            "",
-            f"The scheduler uses {report.relay_ratio:.1f} times the CPU of a bare relay that only",
-            "passes the same messages on (client, relay, node and back).",
-            "",
-            "Sessions that speak in real time, 10 frames a second, an utterance every 3 s: what",
-            "the control plane adds (end of speech to the node, its result to the client).",
-            "",
-            paced_table(report),
-            "",
-            "timeline: p99 by the scheduler's own marks, which counts; p50, p99: upper bounds",
-            "by the clocks of client and node. late: how late the load was with its own frames;",
-            "where it was the limit, the row does not count.",
-            "",
-            *live_summary_lines(report),
-        ]
-    )
-
-
-def live_summary_lines(report: LiveReport) -> list[str]:
-    """Return the numbers to quote in words."""
-    summary, limit_ms = report.summary, live_report.OVERHEAD_MS_MAX
-    idle_kb, speaking_kb = summary.rss_kb_per_session, report.rss_kb_per_speaking_session
-    utterance_us, frame_us = summary.cpu_us_per_utterance, summary.cpu_us_per_frame
-    checks = f"Lost {summary.lost}, twice {summary.duplicates}, out of order {summary.inversions}"
-    return [
-        f"Most sessions with p99 within {limit_ms:g} ms: {summary.paced_sessions:,}",
-        f"Scheduler CPU per utterance {utterance_us:.0f} us, per audio frame {frame_us:.1f} us",
-        f"Memory per idle session {idle_kb:.1f} KB, per speaking one {speaking_kb:.0f} KB",
-        f"{checks}; without translation {report.missing}; errors {report.errors or 'none'}",
-    ]
-
-
-def closed_table(report: LiveReport) -> str:
-    """Return rates, round trips and CPU."""
-    return render_table(
-        ("case", "per s", "p50 ms", "p99 ms", "scheduler", "store", "nodes", "clients"),
-        [
-            (
-                row.case,
-                round(row.per_s),
-                f"{row.p50_ms:.2f}",
-                f"{row.p99_ms:.2f}",
-                round(row.scheduler_cpu_us),
-                round(row.store_cpu_us),
-                round(row.nodes_cpu_us),
-                round(row.clients_cpu_us),
-            )
-            for row in report.closed
-        ],
-    )
-
-
-def paced_table(report: LiveReport) -> str:
-    """Return the paced case."""
-    return render_table(
-        ("sessions", "utterances", "p50 ms", "p99 ms", "timeline", "scheduler", "late", ""),
-        [
-            (
-                row.sessions,
-                row.utterances,
-                f"{row.p50_ms:.1f}",
-                f"{row.p99_ms:.1f}",
-                f"{row.timeline_p99_ms:.0f}",
-                f"{row.scheduler_cpu_percent:.0f}%",
-                f"{row.late_p99_ms:.1f}",
-                "load limited" if row.load_limited else "" if row.is_within else "over",
-            )
-            for row in report.paced
-        ],
-    )
-
-
 def run_chaos(args: argparse.Namespace) -> int:
     """Play scenarios and print the findings; 1 if a run is void or violates a rule."""
     small = scenarios.QUICK if args.quick else scenarios.CHAOS
@@ -394,32 +284,6 @@ def runs(text: str) -> scenarios.Selection:
             raise argparse.ArgumentTypeError(f"not a scenario, or not a size of one: {part!r}")
         found.append((name, wanted))
     return tuple(found)
-
-
-class ProgressLine:
-    """Shows the progress on stderr: in place on a terminal, else one line per new step."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._in_place = stream.isatty()
-        # What was shown before, so that a log does not repeat it.
-        self._said: set[str] = set()
-
-    def tell(self, doing: str, done: float) -> None:
-        """Show one state."""
-        if self._in_place:
-            self._stream.write(f"\r\x1b[K{done:4.0%}  {doing}")
-            self._stream.flush()
-        elif doing not in self._said:
-            self._said.add(doing)
-            self._stream.write(f"{doing}\n")
-            self._stream.flush()
-
-    def end(self) -> None:
-        """Remove the line."""
-        if self._in_place:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
 
 
 def numbers_to(most: int) -> Callable[[str], tuple[int, ...]]:

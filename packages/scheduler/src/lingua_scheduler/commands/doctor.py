@@ -61,13 +61,14 @@ async def diagnose(settings: Settings, *, repairs: bool) -> Diagnosis:
 
 
 def page(diagnosis: Diagnosis) -> str:
-    """Return the diagnosis as text: a summary, then the findings of each kind."""
+    """Return the diagnosis as text: a summary, the findings of each kind, the interpreter."""
     kinds = dict.fromkeys(finding.kind for finding in diagnosis.findings)
     sections = (
         section([each for each in diagnosis.findings if each.kind == kind]) for kind in kinds
     )
     head = textwrap.fill(sentence(diagnosis), WIDTH, break_on_hyphens=False)
-    return "\n\n".join((head, *sections, *libraries_note(diagnosis)))
+    build = textwrap.fill(f"Python: {diagnosis.interpreter}", WIDTH, break_on_hyphens=False)
+    return "\n\n".join((head, *sections, *libraries_note(diagnosis), build))
 
 
 def libraries_note(diagnosis: Diagnosis) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from lingua_cli.interpreter import this_interpreter
 from lingua_scheduler.maintenance.finding import KINDS
 from lingua_scheduler.maintenance.libraries import other_libraries
 from lingua_scheduler.maintenance.repair import RepairResult, Repairs
@@ -53,6 +54,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     keys: int
     instances_alive: int
     repairs: bool
+    # How the interpreter of this command was built: the same installation runs the instances here.
+    interpreter: str
     # Libraries of functions of other releases: no damage, and nothing that a repair removes.
     other_libraries: tuple[str, ...] = ()
 
@@ -83,11 +86,12 @@ async def examine(
     reports = (report_of(finding, each) for finding, each in zip(found, done, strict=True))
     context = seen.context
     return Diagnosis(
-        tuple(reports),
-        context.reader.keys_seen,
-        len(context.alive),
-        repairs,
-        await other_libraries(connection),
+        findings=tuple(reports),
+        keys=context.reader.keys_seen,
+        instances_alive=len(context.alive),
+        repairs=repairs,
+        interpreter=f"{this_interpreter()}",
+        other_libraries=await other_libraries(connection),
     )
 
 

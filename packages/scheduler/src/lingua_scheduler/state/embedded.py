@@ -19,11 +19,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from lingua_scheduler.errors import EmbeddedServerError
+from lingua_scheduler.state.allocator import find_allocator, with_allocator
 from lingua_scheduler.state.binary import find_server_binary
 from lingua_scheduler.state.owner import DirectoryInUse, owner_of, serves
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LOCK_NAME = "owner.lock"
 LOG_NAME = "server.log"
@@ -96,6 +100,7 @@ class EmbeddedServer:
         *,
         binary: Path | None = None,
         guard: OrphanGuard | None = None,
+        allocator: Path | None = None,
         max_restarts_per_minute: int = 10,
     ) -> None:
         self.data_dir = data_dir.resolve()  # all files of the server and of this class
@@ -104,6 +109,7 @@ class EmbeddedServer:
         self.failure: EmbeddedServerError | None = None  # why supervision gave up
         self._binary = binary and binary.absolute()  # symbolic links are kept, because names matter
         self._guard = guard or OrphanGuard("kernel" if sys.platform == "linux" else "pipe")
+        self._allocator = allocator or find_allocator()
         self._max_restarts_per_minute = max_restarts_per_minute
         self._recent_restarts: list[float] = []  # monotonic times within the last minute
         self._lock_fd: int | None = None  # inherited by the server; None means not started
@@ -174,8 +180,13 @@ class EmbeddedServer:
         assert self._lock_fd is not None
         for leftover in (self.socket_path, *self.data_dir.glob("temp-*.aof")):
             leftover.unlink(missing_ok=True)  # a killed server also leaves unfinished rewrites
-        command = [str(self._binary), *_options(self.data_dir, self.socket_path)]
-        return _ServerProcess(command, self._guard, self._lock_fd, self.data_dir / LOG_NAME)
+        command = [
+            *self._guard.launcher(),
+            str(self._binary),
+            *_options(self.data_dir, self.socket_path),
+        ]
+        environment = with_allocator(os.environ, self._allocator)
+        return _ServerProcess(command, environment, self._lock_fd, self.data_dir / LOG_NAME)
 
     async def _wait_until_ready(self, process: _ServerProcess) -> None:
         deadline = time.monotonic() + READY_WAIT_S
@@ -235,15 +246,18 @@ class EmbeddedServer:
 class _ServerProcess:
     """One run of the server program, which ends with this process."""
 
-    def __init__(self, command: list[str], guard: OrphanGuard, lock_fd: int, log: Path) -> None:
+    def __init__(
+        self, command: list[str], environment: Mapping[str, str], lock_fd: int, log: Path
+    ) -> None:
         # The log of all runs, and where this run's part of it begins.
         self._log = log
         self._log_start_bytes = log.stat().st_size if log.exists() else 0
         with log.open("ab") as output:
             # Forks in the calling thread, the one of the event loop: see `OrphanGuard`.
             self._child = subprocess.Popen(  # noqa: S603 - our own binary, no text from outside
-                [*guard.launcher(), *command],
+                command,
                 bufsize=0,
+                env=environment,
                 stdin=subprocess.PIPE,  # the PIPE guard waits on it; the server reads nothing
                 stdout=output,
                 stderr=output,
@@ -301,7 +315,10 @@ def _options(data_dir: Path, socket_path: Path) -> list[str]:
     """Return the whole configuration; no configuration file is read."""
     settings = (
         "--port 0 --unixsocketperm 600 --daemonize no --appendonly yes --appendfsync everysec "
-        "--aof-load-truncated yes --maxmemory-policy noeviction"
+        "--aof-load-truncated yes --maxmemory-policy noeviction "
+        # Records of jobs and sessions stay in one piece of memory, although one field of them is
+        # long: a quarter less memory and about 5 % less CPU. Hashes of many fields stay tables.
+        "--hash-max-listpack-value 1024 --hash-max-listpack-entries 64"
     )
     places = {"--unixsocket": socket_path, "--dir": data_dir, "--logfile": data_dir / LOG_NAME}
     paths = [word for name, path in places.items() for word in (name, str(path))]
