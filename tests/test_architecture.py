@@ -47,6 +47,7 @@ COMPONENT_IMPORTS: dict[str, set[str]] = {
     "transitions": set(),
     "metrics": set(),
     "steps": set(),
+    "flag": set(),
     "tasks": {"errors", "steps"},
     "config": {"errors", "secret"},
     "session": {"errors"},

@@ -24,6 +24,7 @@ from lingua_scheduler.state.link import LinkOptions
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.scripts import load_scripts
 from lingua_scheduler.state.single import SingleConnection
+from lingua_scheduler.steps import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ def step(name: str, *args: Any, cell: Cell = CELL, now_ms: int = 0) -> StepCall:
 
 
 def plain(*words: str) -> StoreCall:
-    return StoreCall(asyncio.new_event_loop().create_future(), pack(words), None, 0, 1.0)
+    return StoreCall(Answer(), pack(words), None, 0, 1.0)
 
 
 def sizes(calls: list[StoreCall]) -> list[int]:

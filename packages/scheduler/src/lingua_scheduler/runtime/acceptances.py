@@ -6,9 +6,9 @@ stream is reported when the store has answered for all its languages and for tho
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from typing import TYPE_CHECKING
+
+from lingua_scheduler.flag import Flag
 
 if TYPE_CHECKING:
     from lingua_scheduler.runtime.utterance import PendingUtterance
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 class AcceptanceQueue:
     """The submitted utterances of one session that the store has not answered for."""
 
+    __slots__ = ("_replies", "_taken", "_unanswered", "_unreported", "acknowledged_seq")
+
     def __init__(self, replies: UtteranceReplies) -> None:
         self._replies = replies
         # Utterances of the stream, in order, that were not reported to the client.
-        self._unreported: deque[PendingUtterance] = deque()
+        self._unreported: list[PendingUtterance] = []
         # Languages without an answer.
         self._unanswered = 0
         # Set while the store owes no answer for anything that was cut.
-        self._taken = asyncio.Event()
-        self._taken.set()
+        self._taken = Flag(is_set=True)
         # The last chunk that was acknowledged: the client need not keep it.
         self.acknowledged_seq = -1
 
@@ -61,7 +62,7 @@ class AcceptanceQueue:
             self._replies.accepted(utterance)
         unreported = self._unreported
         while unreported and not unreported[0].unanswered:
-            first = unreported.popleft()
+            first = unreported.pop(0)
             last_seq = first.span.last_seq
             if first.is_taken and last_seq is not None:
                 self._replies.accepted(first)

@@ -7,10 +7,10 @@ session's owner may submit: a former owner is refused by its fence and gives up.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lingua_scheduler.flag import Flag
 from lingua_scheduler.runtime.job_builder import (
     build_job,
     others_of,
@@ -86,9 +86,9 @@ class Admission:
     tasks: Tasks
     log: JobLog
     # Set while nothing that was admitted waits for an outcome.
-    idle: asyncio.Event = field(default_factory=asyncio.Event)
+    idle: Flag = field(default_factory=Flag)
     # Set for a moment whenever the audience of another utterance is known.
-    addressed: asyncio.Event = field(default_factory=asyncio.Event)
+    addressed: Flag = field(default_factory=Flag)
 
     def __post_init__(self) -> None:
         self.idle.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,9 +14,12 @@ if TYPE_CHECKING:
 class UtteranceBacklog:
     """The waiting utterances of one session."""
 
+    __slots__ = ("_pause_at", "_replies", "_waiting", "is_paused", "waiting_max")
+
     def __init__(self, replies: UtteranceReplies, waiting_max: int) -> None:
         self._replies = replies
-        self._waiting: deque[PendingUtterance] = deque()
+        # A list, because few may wait.
+        self._waiting: list[PendingUtterance] = []
         self.waiting_max = waiting_max
         # Below the bound: audio that is already on its way still has a place.
         self._pause_at = -(-3 * waiting_max // 4)
@@ -37,13 +39,13 @@ class UtteranceBacklog:
     def add(self, utterance: PendingUtterance, *, is_first: bool = False) -> None:
         """Let an utterance wait behind the others, or before them."""
         if is_first:
-            self._waiting.appendleft(utterance)
+            self._waiting.insert(0, utterance)
         else:
             self._waiting.append(utterance)
 
     def pop(self) -> PendingUtterance:
         """Return the utterance that is next, and remove it."""
-        return self._waiting.popleft()
+        return self._waiting.pop(0)
 
     def clear(self) -> None:
         """Drop all waiting utterances: another owner has the session, or they are not wanted."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from lingua_scheduler.flag import Flag
 from lingua_scheduler.runtime.coverage import ended_of, restore_ledger
 from lingua_scheduler.runtime.session_fields import LanguageChange, encode_fields
 from lingua_scheduler.runtime.session_state import SessionState
@@ -87,7 +88,7 @@ class LiveSession:
     # Called when another instance has become the owner.
     on_taken: Callable[[LiveSession], None]
     # Set when the client has gone to another instance.
-    left: asyncio.Event = field(default_factory=asyncio.Event)
+    left: Flag = field(default_factory=Flag)
     # Runs while its client is disconnected.
     return_timer: ReturnTimer = field(default_factory=ReturnTimer)
 

@@ -9,7 +9,6 @@ groups are named by a wall clock.
 from __future__ import annotations
 
 import unicodedata
-from collections import deque
 
 WINDOW_MS = 2000
 PARTS_MAX = 8
@@ -59,7 +58,7 @@ class GroupTracker:
         # When the current playback began, or None.
         self._playing_since_ms: float | None = None
         # The lines of the most recent parts, ready to be joined.
-        self._parts: deque[str] = deque()
+        self._parts: list[str] = []
         # The characters of the parts and of the line ends between them.
         self._chars = 0
 
@@ -113,7 +112,7 @@ class GroupTracker:
         parts.append(lines)
         # The newest part alone always fits, see `_lines`.
         while len(parts) > self._parts_max or self._chars > self._chars_max:
-            self._chars -= len(parts.popleft()) + (1 if parts else 0)
+            self._chars -= len(parts.pop(0)) + (1 if parts else 0)
 
     def _lines(self, text_asr: str, text_translated: str) -> str:
         """Return the lines of one part within the limit, cut at the beginning.
