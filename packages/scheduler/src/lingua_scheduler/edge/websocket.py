@@ -56,7 +56,9 @@ CLOSE_CODES_NEVER_SENT: Final = frozenset({1004, 1005, 1006, 1015})
 # The phases of a WebSocket. In DEAF, received bytes are discarded unparsed.
 NEW, OPEN, CLOSING, DEAF, GONE = range(5)
 
+# Looked up once, not for every frame.
 parse_bytes = WSProtocol.buffer_updated
+BINARY_FRAME, TEXT_FRAME, CLOSE_FRAME = WSMsgType.BINARY, WSMsgType.TEXT, WSMsgType.CLOSE
 
 # picows logs every connection, every broken frame and every error of a receiver; `on_error` gets
 # those errors anyway, so only failures of its own parser are logged. It is an adapter because
@@ -223,15 +225,15 @@ class WebSocket:
         """Handle one frame, which is a whole message in most cases."""
         kind = frame.msg_type
         if self.phase != OPEN:
-            if kind is WSMsgType.CLOSE and self.phase == CLOSING:
+            if kind is CLOSE_FRAME and self.phase == CLOSING:
                 self._close_transport()
         elif frame.rsv1 or frame.rsv2 or frame.rsv3:
             self.close(1002, "reserved bits set")
-        elif kind is WSMsgType.BINARY and frame.fin and self._assembler.partial is None:
+        elif kind is BINARY_FRAME and frame.fin and self._assembler.partial is None:
             self._deliver(frame.get_payload_as_bytes(), is_text=False)
-        elif kind is WSMsgType.TEXT and frame.fin and self._assembler.partial is None:
+        elif kind is TEXT_FRAME and frame.fin and self._assembler.partial is None:
             self._deliver(frame.get_payload_as_bytes(), is_text=True)
-        elif kind is WSMsgType.CLOSE:
+        elif kind is CLOSE_FRAME:
             self._handle_close(frame.get_payload_as_bytes())
         else:
             self._handle_rare_frame(kind, frame)
