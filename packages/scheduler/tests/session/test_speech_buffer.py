@@ -1,4 +1,4 @@
-"""The buffer of an utterance: chunks leave in order, with what is known of the first and the last."""
+"""The buffer of an utterance: chunks leave in order, with what is known of the outer ones."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def test_what_is_louder_than_any_believable_noise_stays_a_voice() -> None:
 
 
 def test_a_voice_that_goes_on_may_be_quieter_than_one_that_begins() -> None:
-    fan, between = noise(8.0, 0.02), noise(0.1, 0.036, seed=7)
+    fan, between = noise(8.0, 0.02), noise(0.1, 0.033, seed=7)
     silent, speaking = EnergyDetector(RATE), EnergyDetector(RATE)
     heard(silent, fan)
     heard(speaking, fan)

@@ -7,7 +7,7 @@ Messages are decoded here, once; behind this file only typed messages travel.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 from lingua_scheduler.auth.policy import (
     Forbidden,
@@ -399,7 +399,14 @@ class Talking:
                 self._socket.refuse(ErrorCode.INVALID_SESSION, what)
                 return
             if type(message) is m.AudioChunk:  # the most frequent by far: without the table
-                self._audio(message)
+                if self._speech_problem:
+                    self._forbid()
+                self._input.audio(
+                    message.payload or b"",
+                    seq=message.seq,
+                    is_final=message.is_final,
+                    client_ts_ms=message.client_timestamp_ms,
+                )
             else:
                 self.HANDLERS[type(message)](self, message)
         except (InvalidInput, InvalidToken, Forbidden) as problem:
@@ -410,27 +417,17 @@ class Talking:
 
     def _receive_audio(self, data: bytes) -> None:
         try:
-            self._raw_audio(data)
+            if self._speech_problem:
+                self._forbid()
+            self._input.audio(data, seq=None, is_final=False)
         except (InvalidInput, Forbidden) as problem:
             self._socket.refuse(code_of(problem), str(problem))
         else:
             if self._errors.in_a_row:
                 self._errors.reset()
 
-    def _audio(self, chunk: m.AudioChunk) -> None:
-        if self._speech_problem:
-            raise Forbidden(self._speech_problem)
-        self._input.audio(
-            chunk.payload or b"",
-            seq=chunk.seq,
-            is_final=chunk.is_final,
-            client_ts_ms=chunk.client_timestamp_ms,
-        )
-
-    def _raw_audio(self, data: bytes) -> None:
-        if self._speech_problem:
-            raise Forbidden(self._speech_problem)
-        self._input.audio(data, seq=None, is_final=False)
+    def _forbid(self) -> NoReturn:
+        raise Forbidden(self._speech_problem)
 
     def _utterance(self, message: m.Utterance) -> None:
         allow_speech(self._socket.grant)
@@ -511,7 +508,6 @@ class Talking:
 
     # One table for all sessions, which saves memory in idle ones.
     HANDLERS: ClassVar[dict[type, Callable[[Talking, Any], None]]] = {
-        m.AudioChunk: _audio,
         m.Utterance: _utterance,
         m.OutcomeAck: _confirmed,
         m.TokenRefresh: _refresh_token,

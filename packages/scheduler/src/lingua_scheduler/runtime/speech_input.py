@@ -113,8 +113,8 @@ class SpeechInput:
     @property
     def newest_seq(self) -> int:
         """Return the last chunk that was received, -1 if there is none."""
-        newest = self._segmenter.newest_seq
-        return -1 if newest is None else newest
+        expected = self._segmenter.next_seq
+        return -1 if expected is None else expected - 1
 
     @property
     def is_idle(self) -> bool:

@@ -211,11 +211,6 @@ class Segmenter:
         return self._account.silent_bytes
 
     @property
-    def newest_seq(self) -> int | None:
-        """Return the number of the newest chunk, if it had one."""
-        return None if self.next_seq is None else self.next_seq - 1
-
-    @property
     def settled_seq(self) -> int | None:
         """Return the newest chunk up to which nothing is kept here; None during an utterance."""
         if self._buffer.size or self.next_seq is None:
@@ -268,7 +263,9 @@ class Segmenter:
         seq: int | None = None,
     ) -> tuple[Event, ...]:
         """Admit audio; an empty final chunk only reports that the speech is complete."""
-        events = self._advance(now_ms)
+        assert now_ms >= self._now_ms, "the clock went back"
+        self._now_ms = now_ms
+        events = self._act_before(now_ms) if self.timer.due_ms < now_ms else NOTHING
         if seq is not None:
             self.next_seq = seq + 1
         buffer, limits, size = self._buffer, self._limits, len(data)
@@ -323,6 +320,9 @@ class Segmenter:
         """Move the clock and do what was due before."""
         assert now_ms >= self._now_ms, "the clock went back"
         self._now_ms = now_ms
+        return self._act_before(now_ms)
+
+    def _act_before(self, now_ms: float) -> tuple[Event, ...]:
         events = NOTHING
         # An input exactly at a deadline is still in time.
         while self.timer.due_ms < now_ms:

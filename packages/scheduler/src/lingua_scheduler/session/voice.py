@@ -27,7 +27,7 @@ FLOOR_LEVEL_MAX = 0.1
 WINDOW_MS = 100
 # The approximate number of samples measured of a window: loudness is compared by factors, and more
 # samples would cost more than everything else that happens to a chunk.
-SAMPLES_LOOKED_AT = 64
+SAMPLES_LOOKED_AT = 80
 # Speech has quiet moments within this time, noise has not: after two such spans without one, the
 # louder level becomes the new floor.
 FLOOR_SPAN_MS = 1500
@@ -65,20 +65,12 @@ class EnergyDetector:
         # The result of the last window: a continuing voice may be quieter than a beginning one.
         self._is_voice = False
 
-    def is_voice(self, pcm: bytes) -> bool:
+    def is_voice(self, pcm: bytes | memoryview) -> bool:
         """Tell whether any part of this chunk is louder than silence and than the noise."""
-        if len(pcm) <= self._window_bytes:
-            return self._hear(pcm)
-        chunk = memoryview(pcm)
-        found = False
-        for start in range(0, len(pcm), self._window_bytes):
-            found |= self._hear(chunk[start : start + self._window_bytes])
-        return found
-
-    def _hear(self, window: bytes | memoryview) -> bool:
-        """Judge one window by the floor, which its level may move before."""
-        level = pcm16_level(window, SAMPLES_LOOKED_AT)
-        duration_ms = len(window) / self._bytes_per_ms
+        if len(pcm) > self._window_bytes:
+            return self._is_voice_in_any_window(memoryview(pcm))
+        level = pcm16_level(pcm, SAMPLES_LOOKED_AT)
+        duration_ms = len(pcm) / self._bytes_per_ms
         if level < self._floor:
             # A whole window lowers the floor at once, a shorter one in proportion, because the
             # level of a few milliseconds is inexact.
@@ -91,6 +83,12 @@ class EnergyDetector:
         factor = VOICE_OFF_FACTOR if self._is_voice else VOICE_ON_FACTOR
         self._is_voice = is_voice = level >= SILENCE_LEVEL and level >= self._floor * factor
         return is_voice
+
+    def _is_voice_in_any_window(self, chunk: memoryview) -> bool:
+        size, found = self._window_bytes, False
+        for start in range(0, len(chunk), size):
+            found |= self.is_voice(chunk[start : start + size])
+        return found
 
     def _end_span(self) -> None:
         risen = min(self._lowest, self._lowest_before, FLOOR_LEVEL_MAX)
