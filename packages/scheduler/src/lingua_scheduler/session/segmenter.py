@@ -355,15 +355,16 @@ class Segmenter:
         detector, turn = self._detector, self._turn
         if detector is not None:
             if detector.is_voice(chunk[0]):
-                if not turn.is_speaking:
-                    self._join_lead()
-                turn.hear_voice()
+                if not turn.is_speaking or turn.unvoiced_bytes:
+                    self._begin_to_speak()
             elif not turn.is_speaking:
                 self._wait(chunk)
                 return
             elif not self.timer.is_playing(self._now_ms):
                 turn.hear_silence(len(chunk[0]))
-        self._join(chunk)
+        self._is_held = False
+        self._buffer.add(chunk, self._now_ms)
+        self.timer.restart(self._now_ms)
 
     def _add_in_parts(
         self, data: bytes, client_ts_ms: int | None, seq: int | None
@@ -378,11 +379,6 @@ class Segmenter:
             self._add((data[at : at + step], seq, client_ts_ms, whole_seq, at))
         return events
 
-    def _join(self, chunk: SpeechChunk) -> None:
-        self._buffer.add(chunk, self._now_ms)
-        self._is_held = False
-        self.timer.restart(self._now_ms)
-
     # Silence before speech (only with a detector).
 
     def _wait(self, chunk: SpeechChunk) -> None:
@@ -391,12 +387,13 @@ class Segmenter:
         self._heard_at_ms = self._now_ms
         self._account.pass_over(self._lead.add(chunk))
 
-    def _join_lead(self) -> None:
-        """Begin speech with the silence before it."""
+    def _begin_to_speak(self) -> None:
+        """Begin to speak, with the silence before it, or go on after silence within the turn."""
+        self._turn.hear_voice()
         self._drop_old_lead()
         if self._lead.size:
             for chunk in self._lead.take():
-                self._join(chunk)
+                self._buffer.add(chunk, self._now_ms)
 
     def _drop_old_lead(self) -> None:
         """Pass over silence from before a pause: it is not the beginning of speech after it."""
