@@ -61,14 +61,14 @@ class Numbered:
 
 def test_nothing_is_settled_before_the_first_chunk() -> None:
     client = Numbered()
-    assert client.segmenter.newest_seq is None
+    assert client.segmenter.next_seq is None
     assert client.settled == (None, 0)
 
 
 def test_nothing_is_settled_while_an_utterance_is_collected() -> None:
     client = Numbered()
     client.say("aaa")
-    assert client.segmenter.newest_seq == 2
+    assert client.segmenter.next_seq == 3
     assert client.settled == (None, 0)
 
 
@@ -127,7 +127,7 @@ def test_a_word_takes_the_silence_before_it_along() -> None:
 def test_chunks_without_numbers_are_never_settled_by_number() -> None:
     segmenter = Segmenter(SegmentRules(hangover_manual_ms=0), PCM)
     segmenter.chunk(b"a" * CHUNK, is_final=True, now_ms=0)
-    assert (segmenter.newest_seq, segmenter.settled_seq) == (None, None)
+    assert (segmenter.next_seq, segmenter.settled_seq) == (None, None)
     assert segmenter.settled_ms == 100
 
 
@@ -159,7 +159,7 @@ def test_what_is_still_kept_is_never_of_a_settled_chunk(
 def test_a_session_goes_on_at_its_next_chunk_and_place() -> None:
     client = Numbered(first=40, hangover_manual_ms=0)
     client.segmenter.restore(40, 4000)
-    assert client.segmenter.newest_seq == 39
+    assert client.segmenter.next_seq == 40
     assert client.segmenter.admitted_ms == 4000
     assert client.settled == (39, 4000)
     client.say("aa", is_final=True)
@@ -184,7 +184,7 @@ def test_chunks_that_did_not_come_along_are_a_gap() -> None:
 def test_a_session_whose_chunks_have_no_numbers_goes_on_with_any() -> None:
     segmenter = Segmenter(SegmentRules(), PCM)
     segmenter.restore(None, 700)
-    assert (segmenter.newest_seq, segmenter.admitted_ms) == (None, 700)
+    assert (segmenter.next_seq, segmenter.admitted_ms) == (None, 700)
     assert segmenter.admit_seq(12) == "ok"
 
 

@@ -1,10 +1,10 @@
-"""The buffer of an utterance: chunks leave in order, with the stamps of the first and the last."""
+"""The buffer of an utterance: chunks leave in order, with what is known of the outer ones."""
 
 from __future__ import annotations
 
 import pytest
 
-from lingua_scheduler.session.speech_buffer import SpeechBuffer, Stamp
+from lingua_scheduler.session.speech_buffer import SpeechBuffer
 
 pytestmark = pytest.mark.unit
 
@@ -12,24 +12,24 @@ pytestmark = pytest.mark.unit
 def filled(*chunks: bytes) -> SpeechBuffer:
     buffer = SpeechBuffer()
     for number, chunk in enumerate(chunks):
-        buffer.add(chunk, Stamp(100.0 * number, number, 7000 + number, number))
+        buffer.add((chunk, number, 7000 + number, number, 0), 100.0 * number)
     return buffer
 
 
-def test_all_chunks_leave_with_the_stamps_of_the_first_and_the_last() -> None:
+def test_all_chunks_leave_with_what_is_known_of_the_first_and_the_last() -> None:
     buffer = filled(b"ab", b"cd", b"ef")
     taken = buffer.take(3)
     assert taken.audio == b"abcdef"
-    assert (taken.first.seq, taken.last.at_ms, taken.last_seq) == (0, 200.0, 2)
-    assert (buffer.size, buffer.chunks) == (0, [])
+    assert (taken.first_seq, taken.last_at_ms, taken.last_seq) == (0, 200.0, 2)
+    assert (buffer.size, buffer.audio) == (0, [])
 
 
 def test_a_part_leaves_the_rest_in_the_buffer() -> None:
     buffer = filled(b"ab", b"cd", b"ef")
     taken = buffer.take(2)
     assert (taken.audio, taken.last_seq) == (b"abcd", 1)
-    assert (buffer.size, buffer.chunks) == (2, [b"ef"])
-    assert buffer.take(1).first.client_ts_ms == 7002
+    assert (buffer.size, buffer.audio) == (2, [b"ef"])
+    assert buffer.take(1).first_client_ts_ms == 7002
 
 
 def test_a_chunk_without_audio_counts_only_for_the_whole_buffer() -> None:

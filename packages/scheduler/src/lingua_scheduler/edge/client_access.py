@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lingua_scheduler.auth.policy import Forbidden, allow_renewal, speech_problem
+from lingua_scheduler.auth.policy import allow_renewal, speech_problem
 from lingua_wire.codes import CloseCode
 
 if TYPE_CHECKING:
@@ -53,13 +53,13 @@ class ClientServices:
 class ClientAccess:
     """What the token of one client allows."""
 
+    __slots__ = ("_bearer", "_gate", "grant")
+
     def __init__(self, gate: TokenGate, bearer: str | None) -> None:
         self._gate = gate
         self._bearer = bearer
         # None where no keys are set.
         self.grant: ClientGrant | None = None
-        # Why it does not allow to speak as the session does now; empty: it does.
-        self._problem = ""
 
     def authenticate(self, token: str | None, holder: TokenHolder) -> ClientGrant | None:
         """Let a client in by its token, which is watched from now on; raises `InvalidToken`."""
@@ -75,29 +75,27 @@ class ClientAccess:
         self._gate.watch(holder)
         return grant
 
-    def check_languages(self, profile: Profile) -> None:
-        """Note whether the token allows to speak with this profile."""
-        self._problem = speech_problem(self.grant, profile)
-
-    def check_speech(self) -> None:
-        """Raise `Forbidden` if the token does not allow what the session says now."""
-        if self._problem:
-            raise Forbidden(self._problem)
+    def problem_of(self, profile: Profile) -> str:
+        """Return why the token does not allow to speak with this profile; empty: it does."""
+        return speech_problem(self.grant, profile)
 
 
 class ErrorLimit:
     """Counts the messages of a socket that were refused; too many in a row close it."""
 
+    __slots__ = ("_close", "in_a_row")
+
     def __init__(self, close: Callable[[int, str], None]) -> None:
         self._close = close
-        self._errors = 0
+        # Messages that were refused since one was used.
+        self.in_a_row = 0
 
     def reset(self) -> None:
         """Note that a message was used."""
-        self._errors = 0
+        self.in_a_row = 0
 
     def count(self) -> None:
         """Note that a message was refused."""
-        self._errors += 1
-        if self._errors >= ERRORS_MAX:
+        self.in_a_row += 1
+        if self.in_a_row >= ERRORS_MAX:
             self._close(CloseCode.TOO_MANY_ERRORS, "too many invalid messages in a row")

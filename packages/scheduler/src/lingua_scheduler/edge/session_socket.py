@@ -7,7 +7,7 @@ Messages are decoded here, once; behind this file only typed messages travel.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 from lingua_scheduler.auth.policy import (
     Forbidden,
@@ -64,6 +64,19 @@ ACKNOWLEDGEMENTS = frozenset({AudioAck, UtteranceAccepted})
 class SessionSocket:
     """What the phases of one client's socket share; also the outlet of the session."""
 
+    __slots__ = (
+        "__weakref__",
+        "_choices",
+        "_encode",
+        "_write",
+        "access",
+        "codec",
+        "errors",
+        "seen",
+        "services",
+        "wire",
+    )
+
     def __init__(self, wire: WebSocket, services: ClientServices, bearer: str | None) -> None:
         self.wire = wire
         self.services = services
@@ -73,7 +86,7 @@ class SessionSocket:
         self._choices = ClientChoices.at_first(wire.subprotocol)
         self.access = ClientAccess(services.gate, bearer)
         self.errors = ErrorLimit(self.close)
-        self._seen = counters(services.metrics, "session", m.ClientMessage)
+        self.seen = counters(services.metrics, "session", m.ClientMessage)
 
     @property
     def speaks_additions(self) -> bool:
@@ -147,7 +160,7 @@ class SessionSocket:
         except InvalidMessage as problem:
             self.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
             return None
-        self._seen[type(message)].inc()
+        self.seen[type(message)].inc()
         return message
 
     def refuse(self, code: ErrorCode, problem: str, **more: Any) -> None:
@@ -334,74 +347,91 @@ class Resuming(Opening):
 class Talking:
     """The session is open."""
 
+    __slots__ = (
+        "_decode",
+        "_errors",
+        "_input",
+        "_is_binary",
+        "_rooms",
+        "_seen",
+        "_session",
+        "_session_id",
+        "_socket",
+        "_speech_problem",
+    )
+
     def __init__(self, socket: SessionSocket, session: LiveSession) -> None:
         self._socket = socket
         self._session = session
-        self._session_id = session.id
         self._rooms = socket.services.rooms
-        socket.access.check_languages(session.languages.next_profile)
+        # What every message needs, without a way through others.
+        self._session_id = session.id
+        self._input = session.input
+        self._is_binary = socket.codec.is_binary
+        self._decode = socket.codec.decode
+        self._seen = socket.seen
+        self._errors = socket.errors
+        # Why the token does not allow to speak as the session does now; empty: it does.
+        self._speech_problem = ""
+        self._check_languages()
 
     def text(self, data: bytes) -> None:
         """Take a JSON message."""
-        socket = self._socket
-        if socket.codec.is_binary:
-            socket.refuse(ErrorCode.INVALID_MESSAGE, "this socket speaks MessagePack")
-        elif (message := socket.decode(data)) is not None:
-            self._handle(message)
+        if self._is_binary:
+            self._socket.refuse(ErrorCode.INVALID_MESSAGE, "this socket speaks MessagePack")
+        else:
+            self._receive(data)
 
     def binary(self, data: bytes) -> None:
         """Take a MessagePack message; on a JSON socket the frame is one chunk of audio."""
-        socket = self._socket
-        if not socket.codec.is_binary:
-            self._raw_audio(data)
-        elif (message := socket.decode(data)) is not None:
-            self._handle(message)
+        if self._is_binary:
+            self._receive(data)
+        else:
+            self._receive_audio(data)
 
     def lost(self) -> None:
         """Handle the loss of the client's socket."""
         self._socket.services.registry.disconnected(self._session, self._socket)
 
-    def _handle(self, message: m.ClientMessage) -> None:
-        # Messages without a session id (rooms, signalling) belong to this connection's session.
-        session_id = getattr(message, "session_id", self._session_id)
-        if session_id != self._session_id:
-            self._socket.refuse(ErrorCode.INVALID_SESSION, "not the session of this connection")
-            return
+    def _receive(self, data: bytes) -> None:
         try:
-            if type(message) is m.AudioChunk:  # the most frequent message by far: without the table
-                self._audio(message)
+            message = self._decode(data)
+            self._seen[type(message)].inc()
+            # Messages without a session id (rooms, signalling) belong to this connection's session.
+            if getattr(message, "session_id", self._session_id) != self._session_id:
+                what = "not the session of this connection"
+                self._socket.refuse(ErrorCode.INVALID_SESSION, what)
+                return
+            if type(message) is m.AudioChunk:  # the most frequent by far: without the table
+                if self._speech_problem:
+                    self._forbid()
+                self._input.audio(
+                    message.payload or b"",
+                    seq=message.seq,
+                    is_final=message.is_final,
+                    client_ts_ms=message.client_timestamp_ms,
+                )
             else:
                 self.HANDLERS[type(message)](self, message)
-        except InvalidLanguage as problem:
-            self._socket.refuse(ErrorCode.UNSUPPORTED_LANGUAGE, str(problem))
-        except InvalidToken as problem:
-            self._socket.refuse(ErrorCode.UNAUTHORIZED, str(problem))
-        except InvalidInput as problem:
-            self._socket.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
-        except Forbidden as problem:
-            self._socket.refuse(ErrorCode.FORBIDDEN, str(problem))
+        except (InvalidInput, InvalidToken, Forbidden) as problem:
+            self._socket.refuse(code_of(problem), str(problem))
         else:
-            self._socket.errors.reset()
+            if self._errors.in_a_row:
+                self._errors.reset()
 
-    def _raw_audio(self, data: bytes) -> None:
+    def _receive_audio(self, data: bytes) -> None:
         try:
-            self._socket.access.check_speech()
-            self._session.input.audio(data, seq=None, is_final=False)
-        except InvalidInput as problem:
-            self._socket.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
-        except Forbidden as problem:
-            self._socket.refuse(ErrorCode.FORBIDDEN, str(problem))
+            if self._speech_problem:
+                self._forbid()
+            self._input.audio(data, seq=None, is_final=False)
+        except (InvalidInput, Forbidden) as problem:
+            self._socket.refuse(code_of(problem), str(problem))
         else:
-            self._socket.errors.reset()
+            if self._errors.in_a_row:
+                self._errors.reset()
 
-    def _audio(self, chunk: m.AudioChunk) -> None:
-        self._socket.access.check_speech()
-        self._session.input.audio(
-            chunk.payload or b"",
-            seq=chunk.seq,
-            is_final=chunk.is_final,
-            client_ts_ms=chunk.client_timestamp_ms,
-        )
+    def _forbid(self) -> NoReturn:
+        raise Forbidden(self._speech_problem)
 
     def _utterance(self, message: m.Utterance) -> None:
         allow_speech(self._socket.grant)
@@ -427,7 +457,8 @@ class Talking:
 
     def _check_languages(self) -> None:
         """Note whether the token allows speech in the session's languages."""
-        self._socket.access.check_languages(self._session.languages.next_profile)
+        profile = self._session.languages.next_profile
+        self._speech_problem = self._socket.access.problem_of(profile)
 
     def _refresh_token(self, message: m.TokenRefresh) -> None:
         """Apply a newer token from the next utterance, room command or change of languages on."""
@@ -481,7 +512,6 @@ class Talking:
 
     # One table for all sessions, which saves memory in idle ones.
     HANDLERS: ClassVar[dict[type, Callable[[Talking, Any], None]]] = {
-        m.AudioChunk: _audio,
         m.Utterance: _utterance,
         m.OutcomeAck: _confirmed,
         m.TokenRefresh: _refresh_token,
@@ -521,6 +551,17 @@ class Ended:
     def lost(self) -> None:
         """Send nothing more; accepted speech is still finished."""
         self._session.notifier.detach()
+
+
+def code_of(problem: InvalidInput | InvalidToken | Forbidden) -> ErrorCode:
+    """Return the code that a message is refused with."""
+    if isinstance(problem, Forbidden):
+        return ErrorCode.FORBIDDEN
+    if isinstance(problem, InvalidToken):
+        return ErrorCode.UNAUTHORIZED
+    if isinstance(problem, InvalidLanguage):
+        return ErrorCode.UNSUPPORTED_LANGUAGE
+    return ErrorCode.INVALID_MESSAGE
 
 
 class OpeningAnswer(NamedTuple):

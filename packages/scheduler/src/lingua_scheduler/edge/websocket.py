@@ -56,7 +56,9 @@ CLOSE_CODES_NEVER_SENT: Final = frozenset({1004, 1005, 1006, 1015})
 # The phases of a WebSocket. In DEAF, received bytes are discarded unparsed.
 NEW, OPEN, CLOSING, DEAF, GONE = range(5)
 
+# Looked up once, not for every frame.
 parse_bytes = WSProtocol.buffer_updated
+BINARY_FRAME, TEXT_FRAME, CLOSE_FRAME = WSMsgType.BINARY, WSMsgType.TEXT, WSMsgType.CLOSE
 
 # picows logs every connection, every broken frame and every error of a receiver; `on_error` gets
 # those errors anyway, so only failures of its own parser are logged. It is an adapter because
@@ -219,48 +221,43 @@ class WebSocket:
             if self.phase == OPEN:
                 self._transport.resume_reading()
 
-    def _handle_frame(self, frame: WSFrame) -> None:
+    def _handle_frame(self, transport: WSTransport, frame: WSFrame) -> None:  # noqa: ARG002
         """Handle one frame, which is a whole message in most cases."""
         kind = frame.msg_type
-        if self.phase != OPEN:
-            if kind is WSMsgType.CLOSE and self.phase == CLOSING:
-                self._close_transport()
-        elif frame.rsv1 or frame.rsv2 or frame.rsv3:
-            self.close(1002, "reserved bits set")
-        elif kind is WSMsgType.BINARY and frame.fin and self._assembler.partial is None:
-            self._deliver(frame.get_payload_as_bytes(), is_text=False)
-        elif kind is WSMsgType.TEXT and frame.fin and self._assembler.partial is None:
-            self._deliver(frame.get_payload_as_bytes(), is_text=True)
-        elif kind is WSMsgType.CLOSE:
-            self._handle_close(frame.get_payload_as_bytes())
-        else:
-            self._handle_rare_frame(kind, frame)
-
-    def _handle_rare_frame(self, kind: WSMsgType, frame: WSFrame) -> None:
-        message: bytes | None = None
         try:
-            if kind is WSMsgType.PING:
-                self._writer.send(PONG, frame.get_payload_as_bytes())
-                self._assembler.count_empty(self.last_received)
-            elif kind is WSMsgType.PONG:
-                self._assembler.count_empty(self.last_received)
+            if self.phase != OPEN:
+                if kind is CLOSE_FRAME and self.phase == CLOSING:
+                    self._close_transport()
+            elif frame.rsv1 or frame.rsv2 or frame.rsv3:
+                self.close(1002, "reserved bits set")
+            elif kind is BINARY_FRAME and frame.fin and self._assembler.partial is None:
+                self.receiver.binary(frame.get_payload_as_bytes())
+            elif kind is TEXT_FRAME and frame.fin and self._assembler.partial is None:
+                self.receiver.text(frame.get_payload_as_bytes())
+            elif kind is CLOSE_FRAME:
+                self._handle_close(frame.get_payload_as_bytes())
             else:
-                message = self._assembler.add(kind, frame, self.last_received)
-        except FrameRefused as refused:
-            self.close(refused.code, refused.reason)
-        if message is not None:
-            self._deliver(message, is_text=self._assembler.is_text)
-
-    def _deliver(self, data: bytes, *, is_text: bool) -> None:
-        try:
-            if is_text:
-                self.receiver.text(data)
-            else:
-                self.receiver.binary(data)
+                self._handle_rare_frame(kind, frame)
         except BaseException as error:
             self._on_error(error)
             self.close(1011, "internal error")
             raise
+
+    def _handle_rare_frame(self, kind: WSMsgType, frame: WSFrame) -> None:
+        """Handle a ping, a pong, or a part of a message."""
+        assembler, message = self._assembler, None
+        try:
+            if kind is WSMsgType.PING:
+                self._writer.send(PONG, frame.get_payload_as_bytes())
+                assembler.count_empty(self.last_received)
+            elif kind is WSMsgType.PONG:
+                assembler.count_empty(self.last_received)
+            else:
+                message = assembler.add(kind, frame, self.last_received)
+        except FrameRefused as refused:
+            self.close(refused.code, refused.reason)
+        if message is not None:
+            (self.receiver.text if assembler.is_text else self.receiver.binary)(message)
 
     # Closing.
 
@@ -369,24 +366,22 @@ class WebSocket:
 class _PicowsListener(WSListener):
     """What picows calls: passes on the start, the frames and the end of one connection."""
 
-    __slots__ = ("_on_end", "_on_frame", "_on_open")
+    # An attribute hides the method: picows calls the function for frames without a step between.
+    __slots__ = ("_on_end", "_on_open", "on_ws_frame")
 
     def __init__(
         self,
         *,
         on_open: Callable[[WSTransport], None],
-        on_frame: Callable[[WSFrame], None],
+        on_frame: Callable[[WSTransport, WSFrame], None],
         on_end: Callable[[], None],
     ) -> None:
         self._on_open = on_open
-        self._on_frame = on_frame
         self._on_end = on_end
+        self.on_ws_frame = on_frame  # type: ignore[assignment,method-assign]
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._on_open(transport)
-
-    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:  # noqa: ARG002
-        self._on_frame(frame)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:  # noqa: ARG002
         self._on_end()

@@ -1,6 +1,6 @@
 """Chooses the voice detector of a session: the energy detector, WebRTC's, or none.
 
-The energy detector follows levels and costs some 7 µs per 100 ms of audio. WebRTC's (the extra
+The energy detector follows levels and costs some 3 µs per 100 ms of audio. WebRTC's (the extra
 `vad`) models speech, is robust in noise and costs some 70 µs. It supports 8, 16, 32 and 48 kHz; a
 session with another sample rate gets the energy detector.
 """

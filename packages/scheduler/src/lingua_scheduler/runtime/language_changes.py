@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,13 +13,15 @@ if TYPE_CHECKING:
 class LanguageChanges:
     """The profile of the current utterance, and of those after it."""
 
+    __slots__ = ("_next", "by_chunk", "profile")
+
     def __init__(self, profile: Profile) -> None:
         # Of the utterance that is being spoken.
         self.profile = profile
         # A change that waits for the end of the utterance that is being spoken.
         self._next: Profile | None = None
         # Changes that a former owner received, by the chunk they came after.
-        self.by_chunk: deque[tuple[int, Profile]] = deque()
+        self.by_chunk: list[tuple[int, Profile]] = []
 
     @property
     def next_profile(self) -> Profile:
@@ -36,12 +37,12 @@ class LanguageChanges:
     def reach(self, seq: int | None, *, is_idle: bool) -> None:
         """Apply the next restored change if its chunk is passed."""
         if self.by_chunk and (seq is None or seq > self.by_chunk[0][0]):
-            self.change_to(self.by_chunk.popleft()[1], is_idle=is_idle)
+            self.change_to(self.by_chunk.pop(0)[1], is_idle=is_idle)
 
     def reach_all(self, *, is_idle: bool) -> None:
         """Apply all restored changes: a newer one follows."""
         while self.by_chunk:
-            self.change_to(self.by_chunk.popleft()[1], is_idle=is_idle)
+            self.change_to(self.by_chunk.pop(0)[1], is_idle=is_idle)
 
     def change_to(self, profile: Profile, *, is_idle: bool) -> None:
         """Let other languages count from the next utterance on."""

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Final
 
+from lingua_scheduler.runtime.lifecycle import InstanceState
 from lingua_scheduler.runtime.session_state import SessionState
 from lingua_scheduler.runtime.utterance import CutSpan, PendingUtterance, TurnPart
 from lingua_scheduler.session.segmenter import NEVER_BYTES, SequenceGap, UtteranceCut
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from lingua_scheduler.session.segmenter import Event, Segmenter
     from lingua_scheduler.state.retry import StoreRetry
 
+# Looked up once, not for every chunk.
+MOVING: Final = SessionState.MOVING
+DRAINING: Final = InstanceState.DRAINING
 FINALIZED_AS = {"manual": "send", "timeout": "timeout", "session_close": "close"}
 
 
@@ -49,17 +54,46 @@ class SpeechDependencies:
 class SpeechInput:
     """The stream of one session, until it is cut."""
 
+    __slots__ = (
+        "_audio_bytes",
+        "_audio_chunks",
+        "_backlog",
+        "_chunk_bytes_max",
+        "_clock",
+        "_cut_timer",
+        "_is_pcm16",
+        "_languages",
+        "_lifecycle",
+        "_record",
+        "_segmenter",
+        "_silent_before_ms",
+        "_silent_noted_ms",
+        "_sliced_turn",
+        "_timer",
+        "_timer_at_ms",
+        "_turn_ids",
+        "_uses",
+    )
+
     def __init__(self, uses: SpeechDependencies, opaque_bytes_max: int) -> None:
         self._uses = uses
+        # What every chunk needs, without a way through others.
         self._record = uses.admission.parts.record
-        self._segmenter = uses.segmenter
         self._backlog = uses.admission.parts.backlog
+        self._segmenter = uses.segmenter
+        self._cut_timer = uses.segmenter.timer
+        self._languages = uses.languages
+        self._lifecycle = uses.lifecycle
         self._clock = uses.clock
+        self._audio_chunks = uses.metrics.speech.audio_chunks_total
+        self._audio_bytes = uses.metrics.speech.audio_bytes_total
         self._is_pcm16 = uses.languages.profile.audio.name == "pcm16"
         # Opaque audio cannot be sliced: a chunk of it is an utterance at most.
         self._chunk_bytes_max = NEVER_BYTES if self._is_pcm16 else opaque_bytes_max
+        # Runs out when the segmenter may have to cut by time, or earlier; infinite: it does not
+        # run. It is not set anew for every chunk: when it runs out it is set to what is due then.
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ms = 0.0
+        self._timer_at_ms = inf
         self._turn_ids: dict[int, str] = {}
         self._sliced_turn = -1
         # Silence in the stream: under former owners, and here as far as it is in the ledger.
@@ -74,14 +108,13 @@ class SpeechInput:
     @property
     def position(self) -> tuple[int | None, int]:
         """Return the next chunk that is expected and where in the audio it begins."""
-        newest = self._segmenter.newest_seq
-        return None if newest is None else newest + 1, self._segmenter.admitted_ms
+        return self._segmenter.next_seq, self._segmenter.admitted_ms
 
     @property
     def newest_seq(self) -> int:
         """Return the last chunk that was received, -1 if there is none."""
-        newest = self._segmenter.newest_seq
-        return -1 if newest is None else newest
+        expected = self._segmenter.next_seq
+        return -1 if expected is None else expected - 1
 
     @property
     def is_idle(self) -> bool:
@@ -94,34 +127,33 @@ class SpeechInput:
         self, data: bytes, *, seq: int | None, is_final: bool, client_ts_ms: int | None = None
     ) -> None:
         """Receive one chunk of speech."""
-        uses = self._uses
-        if (self._is_pcm16 and len(data) % 2) or len(data) > self._chunk_bytes_max:
-            raise self._unusable(len(data))
-        if self._record.state is SessionState.MOVING:
+        size, segmenter = len(data), self._segmenter
+        if size > self._chunk_bytes_max or (size & 1 and self._is_pcm16):
+            raise self._unusable(size)
+        if self._record.state is MOVING:
             return  # its number is not used either: it must not be acknowledged as silence
-        if seq is not None and not self._in_sequence(seq):
+        if seq is not None and seq != segmenter.next_seq and not self._in_sequence(seq):
             return
-        if uses.languages.by_chunk:
-            uses.languages.reach(seq, is_idle=self._segmenter.is_idle)
-        uses.metrics.speech.audio_chunks_total.inc()
-        uses.metrics.speech.audio_bytes_total.inc(len(data))
-        if uses.lifecycle.is_draining:
-            self._refuse(data, "shutdown")
+        if self._languages.by_chunk:
+            self._languages.reach(seq, is_idle=segmenter.is_idle)
+        self._audio_chunks.inc()
+        self._audio_bytes.inc(size)
+        if self._lifecycle.state is DRAINING:
+            self._refuse(data, seq, "shutdown")
             return
-        if self._backlog.is_paused and data and not uses.admission.has_room():
-            self._refuse(data, "backpressure")
+        if self._backlog.is_paused and data and not self._uses.admission.has_room():
+            self._refuse(data, seq, "backpressure")
             data = b""
-        segmenter, now = self._segmenter, self._clock.now_ms()
+        now = self._clock.now_ms()
         events = segmenter.chunk(
             data, is_final=is_final, now_ms=now, client_ts_ms=client_ts_ms, seq=seq
         )
         if events:
             self._handle(events, now)
         elif is_final and segmenter.is_idle:
-            uses.metrics.speech.empty_finalize_total.inc()
-        due = segmenter.deadline_ms
-        if due is not None and (self._timer is None or due < self._timer_at_ms):
-            self._arm(due, now)
+            self._uses.metrics.speech.empty_finalize_total.inc()
+        if self._cut_timer.due_ms < self._timer_at_ms:
+            self._arm(self._cut_timer.due_ms, now)
 
     def _unusable(self, size: int) -> InvalidMessage:
         """Return what is wrong with a chunk of so many bytes."""
@@ -133,6 +165,7 @@ class SpeechInput:
         return InvalidMessage("a chunk of pcm16 has two bytes per sample, got an odd number")
 
     def _in_sequence(self, seq: int) -> bool:
+        """Tell whether a chunk may be used that is not known to be the next one."""
         found = self._segmenter.admit_seq(seq)
         if found == "ok":
             return True
@@ -150,8 +183,11 @@ class SpeechInput:
             return True
         return False
 
-    def _refuse(self, data: bytes, reason: str) -> None:
+    def _refuse(self, data: bytes, seq: int | None, reason: str) -> None:
+        """Report audio that is not used; the number of its chunk is."""
         uses, at = self._uses, self._segmenter.admitted_ms
+        if seq is not None:
+            self._segmenter.admit_seq(seq)
         length = int(uses.languages.profile.audio.duration_ms(len(data)))
         uses.notifier.addition(Gap(start_ms=at, end_ms=at + length, reason=reason))
         if uses.retry.is_store_available:
@@ -161,13 +197,13 @@ class SpeechInput:
 
     def acknowledge(self) -> None:
         """Acknowledge chunks that were silence: utterances are acknowledged on acceptance."""
-        admission = self._uses.admission
-        if admission.is_owed or not self._record.is_resumable:
+        seq, admission = self._segmenter.settled_seq, self._uses.admission
+        if seq is None or not self._record.is_resumable or admission.is_owed:
             return
-        if self._uses.lifecycle.is_draining:
+        if self._lifecycle.is_draining:
             return  # audio is not accepted now: the client sends it again on another instance
-        seq, acceptances = self._segmenter.settled_seq, admission.parts.acceptances
-        if seq is not None and seq > acceptances.acknowledged_seq:
+        acceptances = admission.parts.acceptances
+        if seq > acceptances.acknowledged_seq:
             acceptances.acknowledge(seq)
             at_ms = self._segmenter.settled_ms
             ack = AudioAck(session_id=self._record.id, seq=seq, audio_ms=at_ms)
@@ -201,13 +237,12 @@ class SpeechInput:
         """Cut nothing more by time."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._timer_at_ms = None, inf
 
     def rearm(self) -> None:
         """Set the timer to when the segmenter may cut by time."""
-        due = self._segmenter.deadline_ms
-        if due is not None and (self._timer is None or due < self._timer_at_ms):
-            self._arm(due, self._clock.now_ms())
+        if self._cut_timer.due_ms < self._timer_at_ms:
+            self._arm(self._cut_timer.due_ms, self._clock.now_ms())
 
     def _arm(self, due_ms: float, now_ms: float) -> None:
         if self._timer is not None:
@@ -217,7 +252,7 @@ class SpeechInput:
         self._timer = loop.call_later(max(0.0, due_ms - now_ms) / 1000, self._tick)
 
     def _tick(self) -> None:
-        self._timer = None
+        self._timer, self._timer_at_ms = None, inf
         now = self._clock.now_ms()
         self._handle(self._segmenter.tick(now), now)
         self.rearm()

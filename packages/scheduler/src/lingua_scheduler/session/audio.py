@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import hypot, sqrt
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from lingua_wire.errors import InvalidInput, InvalidMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PCM16 = "pcm16"
 OPUS = "opus"
@@ -72,26 +76,27 @@ class AudioFormat:
         return OPUS_PACKET_BYTES * -(-duration_ms // OPUS_PACKET_MS)
 
 
-def pcm16_level(pcm: bytes | memoryview) -> float:
+def pcm16_level(pcm: bytes | memoryview, looked_at: int = SAMPLES_LOOKED_AT) -> float:
     """Return the loudness of little-endian samples, 0 to 1 of full scale, RMS without offset.
 
-    Only every n-th sample is measured, with another n in the second half, so that no tone is in
-    step with both. An odd last byte is ignored.
+    Only every n-th sample is measured, about so many in all, with another n in the second half, so
+    that no tone is in step with both. An odd last byte is ignored.
     """
-    count = len(pcm) // SAMPLE_BYTES
-    if not count:
+    if len(pcm) < SAMPLE_BYTES:
         return 0.0
-    samples = _picker(count).unpack_from(pcm)
+    samples = _picker(len(pcm) // SAMPLE_BYTES, looked_at)(pcm)
+    count = len(samples)
     # The variance ignores the constant offset of cheap microphones.
-    mean = sum(samples) / len(samples)
-    variance = hypot(*samples) ** 2 / len(samples) - mean * mean
+    mean = sum(samples) / count
+    variance = hypot(*samples) ** 2 / count - mean * mean
     return sqrt(variance) / FULL_SCALE if variance > 0 else 0.0
 
 
 @lru_cache(maxsize=256)
-def _picker(count: int) -> Struct:
-    """Return the Struct that reads the measured samples and skips the others."""
-    half, step = count // 2, count // SAMPLES_LOOKED_AT | 1
+def _picker(count: int, looked_at: int) -> Callable[[bytes | memoryview], tuple[int, ...]]:
+    """Return the function that reads the measured samples and skips the others."""
+    half, step = count // 2, count // looked_at | 1
     wanted = [*range(0, half, step), *range(half, count, step + 2)]
     gaps = (after - at - 1 for at, after in zip(wanted, [*wanted[1:], wanted[-1] + 1], strict=True))
-    return Struct("<" + "".join(f"h{gap * SAMPLE_BYTES}x" if gap else "h" for gap in gaps))
+    picked = "".join(f"h{gap * SAMPLE_BYTES}x" if gap else "h" for gap in gaps)
+    return Struct("<" + picked).unpack_from

@@ -18,6 +18,7 @@ had arrived one by one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -25,12 +26,13 @@ from lingua_scheduler.session.audio import PCM16
 from lingua_scheduler.session.audio_account import AudioAccount
 from lingua_scheduler.session.cut_timer import CutTimer
 from lingua_scheduler.session.slice_point import quietest_end
-from lingua_scheduler.session.speech_buffer import SpeechBuffer, Stamp
+from lingua_scheduler.session.speech_buffer import SpeechBuffer
 from lingua_scheduler.session.speech_turn import SpeechTurn
-from lingua_scheduler.session.voice import ChunkPart, Preroll
+from lingua_scheduler.session.voice import Preroll
 
 if TYPE_CHECKING:
     from lingua_scheduler.session.audio import AudioFormat
+    from lingua_scheduler.session.speech_buffer import SpeechChunk
     from lingua_scheduler.session.voice import VoiceDetector
 
 Trigger = Literal["manual", "timeout", "max_duration", "max_bytes", "session_close"]
@@ -101,7 +103,8 @@ Event = UtteranceCut | TurnEnd
 NOTHING: tuple[Event, ...] = ()
 
 
-class CutLimits(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CutLimits:
     """The rules in bytes, so that a chunk costs no conversion."""
 
     max_duration_bytes: int
@@ -114,23 +117,24 @@ class CutLimits(NamedTuple):
     short_bytes: int
     silence_bytes: int
 
-    @classmethod
-    def of(cls, rules: SegmentRules, audio_format: AudioFormat) -> CutLimits:
-        """Convert the rules for one audio format."""
-        size = audio_format.bytes_lasting
-        max_duration_bytes = size(rules.max_duration_ms) if rules.max_duration_ms else NEVER_BYTES
-        limit_bytes = min(max_duration_bytes, rules.max_bytes)
-        # Only pcm16 can be divided; other formats are opaque.
-        is_pcm16 = audio_format.name == PCM16
-        return cls(
-            max_duration_bytes=max_duration_bytes,
-            overdue_bytes=max_duration_bytes + size(rules.hangover_auto_ms),
-            limit_bytes=limit_bytes,
-            long_bytes=min(size(LONG_MS), limit_bytes) if is_pcm16 else NEVER_BYTES,
-            part_bytes=size(PART_MS),
-            short_bytes=size(rules.short_merge_ms),
-            silence_bytes=size(rules.silence_ms) if rules.silence_ms else NEVER_BYTES,
-        )
+
+@lru_cache(maxsize=64)
+def limits_of(rules: SegmentRules, audio_format: AudioFormat) -> CutLimits:
+    """Convert the rules for one audio format; sessions that have both in common share them."""
+    size = audio_format.bytes_lasting
+    max_duration_bytes = size(rules.max_duration_ms) if rules.max_duration_ms else NEVER_BYTES
+    limit_bytes = min(max_duration_bytes, rules.max_bytes)
+    # Only pcm16 can be divided; other formats are opaque.
+    is_pcm16 = audio_format.name == PCM16
+    return CutLimits(
+        max_duration_bytes=max_duration_bytes,
+        overdue_bytes=max_duration_bytes + size(rules.hangover_auto_ms),
+        limit_bytes=limit_bytes,
+        long_bytes=min(size(LONG_MS), limit_bytes) if is_pcm16 else NEVER_BYTES,
+        part_bytes=size(PART_MS),
+        short_bytes=size(rules.short_merge_ms),
+        silence_bytes=size(rules.silence_ms) if rules.silence_ms else NEVER_BYTES,
+    )
 
 
 class SequenceGap(NamedTuple):
@@ -159,36 +163,37 @@ class Segmenter:
         "_limits",
         "_now_ms",
         "_rules",
-        "_timer",
         "_turn",
-        "newest_seq",
+        "next_seq",
+        "timer",
     )
 
     def __init__(
         self, rules: SegmentRules, audio_format: AudioFormat, detector: VoiceDetector | None = None
     ) -> None:
         self._rules = rules
-        self._limits = CutLimits.of(rules, audio_format)
+        self._limits = limits_of(rules, audio_format)
         self._format = audio_format
         self._detector = detector if audio_format.name == PCM16 else None
-        # The clock of the latest input, and of the latest chunk.
+        # The clock of the latest input, and of the latest chunk that is kept in `_lead`.
         self._now_ms = -inf
         self._heard_at_ms = -inf
         self._buffer = SpeechBuffer()
-        self._timer = CutTimer(rules.pause_ms or inf)
+        # Tells when `tick` must be called next.
+        self.timer = CutTimer(rules.pause_ms or inf)
         # The buffer was too short to cut at the end of the pause: it waits one more pause.
         self._is_held = False
         self._turn = SpeechTurn()
         # Only with a detector: the latest unvoiced chunks before the turn's voice.
         self._lead = Preroll(audio_format.bytes_lasting(rules.preroll_ms))
         self._account = AudioAccount(audio_format)
-        # The newest chunk's number, if chunks have numbers.
-        self.newest_seq: int | None = None
+        # The number of the next chunk, once a chunk had a number.
+        self.next_seq: int | None = None
 
     @property
     def deadline_ms(self) -> float | None:
         """Return when `tick` must be called next, or None."""
-        return None if self._timer.due_ms == inf else self._timer.due_ms
+        return None if self.timer.due_ms == inf else self.timer.due_ms
 
     @property
     def admitted_ms(self) -> int:
@@ -208,10 +213,10 @@ class Segmenter:
     @property
     def settled_seq(self) -> int | None:
         """Return the newest chunk up to which nothing is kept here; None during an utterance."""
-        if self._buffer.size or self.newest_seq is None:
+        if self._buffer.size or self.next_seq is None:
             return None
         waiting = self._lead.first_seq
-        return self.newest_seq if waiting is None else waiting - 1
+        return (self.next_seq if waiting is None else waiting) - 1
 
     @property
     def settled_ms(self) -> int:
@@ -220,7 +225,7 @@ class Segmenter:
 
     def restore(self, next_seq: int | None, at_ms: int) -> None:
         """Begin in the middle of a session: at this chunk and this position in its audio."""
-        self.newest_seq = None if next_seq is None else next_seq - 1
+        self.next_seq = next_seq
         self._account.start_at(at_ms)
 
     @property
@@ -234,18 +239,19 @@ class Segmenter:
         return self._buffer.size + self._lead.size
 
     def admit_seq(self, seq: int) -> Literal["ok", "duplicate"] | SequenceGap:
-        """Compare a chunk's number with the newest; only a duplicate must not be admitted.
+        """Use a chunk's number unless it is a duplicate, which must not be admitted.
 
-        The first number may be any. A number below the newest is a duplicate too, even if it was
-        reported as missing: its position in the audio has passed.
+        Only for a number that is not the next, or of a chunk that is refused: `chunk` uses the
+        number that it is given. The first number may be any. A number below the newest is a
+        duplicate too, even if it was reported as missing: its position in the audio has passed.
         """
-        newest = self.newest_seq
-        if newest is not None and seq <= newest:
+        expected = self.next_seq
+        if expected is not None and seq < expected:
             return "duplicate"
-        self.newest_seq = seq
-        if newest is None or seq == newest + 1:
+        self.next_seq = seq + 1
+        if expected is None or seq == expected:
             return "ok"
-        return SequenceGap(newest + 1, seq - 1)
+        return SequenceGap(expected, seq - 1)
 
     def chunk(
         self,
@@ -257,42 +263,44 @@ class Segmenter:
         seq: int | None = None,
     ) -> tuple[Event, ...]:
         """Admit audio; an empty final chunk only reports that the speech is complete."""
-        events = self._advance(now_ms)
-        buffer, limits = self._buffer, self._limits
-        if data:
-            if is_final and self._timer.hangover == "manual":
-                events += self._cut("manual")
-            size = len(data)
-            if size > limits.long_bytes and buffer.size + size > limits.limit_bytes:
-                events += self._add_in_parts(data, client_ts_ms, seq)
-            else:
-                self._add(ChunkPart(data, client_ts_ms, seq))
+        assert now_ms >= self._now_ms, "the clock went back"
+        self._now_ms = now_ms
+        events = self._act_before(now_ms) if self.timer.due_ms < now_ms else NOTHING
+        if seq is not None:
+            self.next_seq = seq + 1
+        buffer, limits, size = self._buffer, self._limits, len(data)
+        if is_final and size and self.timer.hangover == "manual":
+            events += self._cut("manual")
+        if size > limits.long_bytes and buffer.size + size > limits.limit_bytes:
+            events += self._add_in_parts(data, client_ts_ms, seq)
+        elif size:
+            self._add((data, seq, client_ts_ms, seq, 0))
         elif buffer.size and seq is not None:
             buffer.complete_at(seq)
         if is_final:
             return events + self._finalize()
-        if self._is_at_limit():
+        if self._turn.unvoiced_bytes >= limits.silence_bytes or buffer.size >= limits.limit_bytes:
             return events + self._cut_at_limit()
         return events
 
     def tick(self, now_ms: float) -> tuple[Event, ...]:
         """Do what is due; afterwards the deadline is in the future."""
         events = self._advance(now_ms)
-        while self._timer.due_ms <= now_ms:
+        while self.timer.due_ms <= now_ms:
             events += self._on_due()
         return events
 
     def tts_started(self, now_ms: float) -> tuple[Event, ...]:
         """Suspend the pause and the count of silence: the client plays and does not listen."""
         events = self._advance(now_ms)
-        self._timer.start_playback(now_ms)
+        self.timer.start_playback(now_ms)
         self._rearm()
         return events
 
     def tts_ended(self, now_ms: float) -> tuple[Event, ...]:
         """Count the pause and the silence from now."""
         events = self._advance(now_ms)
-        self._timer.end_playback(now_ms)
+        self.timer.end_playback(now_ms)
         self._turn.forget_silence()
         self._rearm()
         return events
@@ -301,7 +309,7 @@ class Segmenter:
         """Return all remaining audio: the session closes or lost its socket."""
         events = self._advance(now_ms)
         if self._buffer.size:
-            is_manual = self._timer.hangover == "manual"
+            is_manual = self.timer.hangover == "manual"
             return events + self._cut("manual" if is_manual else "session_close")
         self._account.pass_over(self._lead.clear())
         return events + self._end_turn()
@@ -312,15 +320,18 @@ class Segmenter:
         """Move the clock and do what was due before."""
         assert now_ms >= self._now_ms, "the clock went back"
         self._now_ms = now_ms
+        return self._act_before(now_ms)
+
+    def _act_before(self, now_ms: float) -> tuple[Event, ...]:
         events = NOTHING
         # An input exactly at a deadline is still in time.
-        while self._timer.due_ms < now_ms:
+        while self.timer.due_ms < now_ms:
             events += self._on_due()
         return events
 
     def _on_due(self) -> tuple[Event, ...]:
-        if self._timer.hangover is not None:
-            return self._cut(self._timer.hangover)
+        if self.timer.hangover is not None:
+            return self._cut(self.timer.hangover)
         size, is_sliced = self._buffer.size, self._turn.is_sliced
         if not size:
             return self._end_turn()
@@ -328,20 +339,32 @@ class Segmenter:
         if size < self._limits.short_bytes and not self._is_held and not is_sliced:
             # Counted from the deadline, not from now: a late timer must change nothing.
             self._is_held = True
-            self._timer.count_from(self._timer.due_ms)
+            self.timer.count_from(self.timer.due_ms)
             self._rearm()
             return NOTHING
         return self._cut("timeout")
 
     def _rearm(self) -> None:
         """Set the deadline of the pause, unless a hangover runs."""
-        self._timer.arm(is_needed=self._buffer.size > 0 or self._turn.is_sliced)
+        self.timer.arm(is_needed=self._buffer.size > 0 or self._turn.is_sliced)
 
     # Collecting.
 
-    def _add(self, part: ChunkPart) -> None:
-        if self._detector is None or self._is_speech(self._detector, part):
-            self._join(part)
+    def _add(self, chunk: SpeechChunk) -> None:
+        """Add a chunk, or a part of a long one, if it belongs to speech."""
+        detector, turn = self._detector, self._turn
+        if detector is not None:
+            if detector.is_voice(chunk[0]):
+                if not turn.is_speaking or turn.unvoiced_bytes:
+                    self._begin_to_speak()
+            elif not turn.is_speaking:
+                self._wait(chunk)
+                return
+            elif not self.timer.is_playing(self._now_ms):
+                turn.hear_silence(len(chunk[0]))
+        self._is_held = False
+        self._buffer.add(chunk, self._now_ms)
+        self.timer.restart(self._now_ms)
 
     def _add_in_parts(
         self, data: bytes, client_ts_ms: int | None, seq: int | None
@@ -351,19 +374,32 @@ class Segmenter:
         for at in range(0, len(data), step):
             if self._is_at_limit():
                 events += self._cut_at_limit()
-            is_end = at + step >= len(data)
-            self._add(ChunkPart(data[at : at + step], client_ts_ms, seq, at, is_end))
+            # The client must keep a chunk that is not complete yet.
+            whole_seq = seq if at + step >= len(data) else seq - 1 if seq else None
+            self._add((data[at : at + step], seq, client_ts_ms, whole_seq, at))
         return events
 
-    def _join(self, part: ChunkPart) -> None:
-        now_ms, whole_seq = self._now_ms, part.seq
-        if not part.is_end:
-            # The client must keep a chunk that is not complete yet.
-            whole_seq = part.seq - 1 if part.seq else None
-        self._buffer.add(part.data, Stamp(now_ms, part.seq, part.client_ts_ms, whole_seq))
-        self._heard_at_ms = now_ms
-        self._is_held = False
-        self._timer.restart(now_ms)
+    # Silence before speech (only with a detector).
+
+    def _wait(self, chunk: SpeechChunk) -> None:
+        """Keep a silent chunk: it may be the beginning of speech."""
+        self._drop_old_lead()
+        self._heard_at_ms = self._now_ms
+        self._account.pass_over(self._lead.add(chunk))
+
+    def _begin_to_speak(self) -> None:
+        """Begin to speak, with the silence before it, or go on after silence within the turn."""
+        self._turn.hear_voice()
+        self._drop_old_lead()
+        if self._lead.size:
+            for chunk in self._lead.take():
+                self._buffer.add(chunk, self._now_ms)
+
+    def _drop_old_lead(self) -> None:
+        """Pass over silence from before a pause: it is not the beginning of speech after it."""
+        lead = self._lead
+        if lead.size and self._now_ms - self._heard_at_ms > (self._rules.pause_ms or inf):
+            self._account.pass_over(lead.clear())
 
     # Cutting.
 
@@ -373,11 +409,11 @@ class Segmenter:
         if not size:
             self._account.pass_over(self._lead.clear())
             return self._end_turn()
-        if self._timer.hangover == "manual":
+        if self.timer.hangover == "manual":
             return NOTHING
         if not rules.hangover_manual_ms or size >= rules.max_bytes:
             return self._cut("manual")
-        self._timer.start_hangover("manual", self._now_ms + rules.hangover_manual_ms)
+        self.timer.start_hangover("manual", self._now_ms + rules.hangover_manual_ms)
         return NOTHING
 
     def _is_at_limit(self) -> bool:
@@ -387,7 +423,7 @@ class Segmenter:
 
     def _cut_at_limit(self) -> tuple[Event, ...]:
         size, rules, limits = self._buffer.size, self._rules, self._limits
-        hangover = self._timer.hangover
+        hangover = self.timer.hangover
         is_silent = self._turn.unvoiced_bytes >= limits.silence_bytes
         if is_silent and size >= max(limits.short_bytes, 1) and hangover != "manual":
             return self._cut("timeout")
@@ -400,7 +436,7 @@ class Segmenter:
             return NOTHING
         if not rules.hangover_auto_ms:
             return self._cut("max_duration")
-        self._timer.start_hangover("max_duration", self._now_ms + rules.hangover_auto_ms)
+        self.timer.start_hangover("max_duration", self._now_ms + rules.hangover_auto_ms)
         return NOTHING
 
     def _cut(self, trigger: Trigger) -> tuple[Event, ...]:
@@ -414,14 +450,14 @@ class Segmenter:
             audio=taken.audio,
             trigger=trigger,
             turn=self._turn.number,
-            first_seq=taken.first.seq,
+            first_seq=taken.first_seq,
             last_seq=taken.last_seq,
             start_ms=start_ms,
             end_ms=end_ms,
-            speech_end_at_ms=taken.last.at_ms,
-            first_client_ts_ms=taken.first.client_ts_ms,
+            speech_end_at_ms=taken.last_at_ms,
+            first_client_ts_ms=taken.first_client_ts_ms,
         )
-        self._timer.end_hangover()
+        self.timer.end_hangover()
         self._is_held = False
         if cut.closes_turn:
             self._turn.start_next()
@@ -432,14 +468,14 @@ class Segmenter:
 
     def _chunks_for(self, trigger: Trigger) -> int:
         """Return how many chunks a cut takes: all of them, unless a slice may end earlier."""
-        rules, chunks = self._rules, self._buffer.chunks
+        rules, buffer = self._rules, self._buffer
         is_slice = trigger in {"max_duration", "max_bytes"}
         if not is_slice or not rules.slice_search_ms or self._format.name != PCM16:
-            return len(chunks)
+            return len(buffer)
         search_bytes = self._format.bytes_lasting(rules.slice_search_ms)
         window_bytes = self._format.bytes_lasting(QUIET_WINDOW_MS)
-        searched = min(search_bytes, self._buffer.size // SEARCHED_PART)
-        return quietest_end(chunks, searched, window_bytes)
+        searched = min(search_bytes, buffer.size // SEARCHED_PART)
+        return quietest_end(buffer.audio, searched, window_bytes)
 
     def _end_turn(self) -> tuple[Event, ...]:
         """End a turn of slices that has no audio left; otherwise there is no turn to end."""
@@ -449,24 +485,3 @@ class Segmenter:
         self._turn.start_next()
         self._rearm()
         return (ended,)
-
-    # Voice (only with a detector).
-
-    def _is_speech(self, detector: VoiceDetector, part: ChunkPart) -> bool:
-        """Tell whether a chunk belongs to speech; else it is kept as its possible beginning."""
-        account, lead, turn = self._account, self._lead, self._turn
-        if lead.size and self._now_ms - self._heard_at_ms > (self._rules.pause_ms or inf):
-            # Silence from before a pause is not the beginning of the speech after it.
-            account.pass_over(lead.clear())
-        if detector.is_voice(part.data):
-            turn.hear_voice()
-            if lead.size:
-                for waiting in lead.take():
-                    self._join(waiting)
-            return True
-        if not turn.is_speaking:
-            self._heard_at_ms = self._now_ms
-            account.pass_over(lead.add(part))
-        elif not self._timer.is_playing(self._now_ms):
-            turn.hear_silence(len(part.data))
-        return turn.is_speaking

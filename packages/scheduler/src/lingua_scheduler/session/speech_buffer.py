@@ -4,57 +4,66 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-
-class Stamp(NamedTuple):
-    """What is known about a chunk besides its audio."""
-
-    # The server's clock when the chunk arrived.
-    at_ms: float
-    seq: int | None
-    client_ts_ms: int | None
-    # The newest chunk that is complete when speech is cut after this one.
-    whole_seq: int | None
+# A chunk, or a part of a long one: its audio, its number, the client's clock, the newest chunk that
+# is complete with it, and the bytes of its chunk before it. A plain tuple, because one is made for
+# every chunk that arrives: a class would cost as much as all the rest that is done with it.
+SpeechChunk = tuple[bytes, int | None, int | None, int | None, int]
 
 
 class BufferedSpeech(NamedTuple):
-    """Audio taken from the buffer, with the stamps of its first and last chunk."""
+    """Audio taken from the buffer, with what is known about its first and its last chunk."""
 
     audio: bytes
-    first: Stamp
-    last: Stamp
+    first_seq: int | None
+    first_client_ts_ms: int | None
+    # The server's clock when the last chunk was added.
+    last_at_ms: float
+    # The newest chunk that is complete.
     last_seq: int | None
 
 
 class SpeechBuffer:
     """Chunks in the order of arrival."""
 
-    __slots__ = ("_last_seq", "_stamps", "chunks", "size")
+    __slots__ = ("_at_ms", "_chunks", "_completed_seq", "size")
 
     def __init__(self) -> None:
-        self.chunks: list[bytes] = []
-        self._stamps: list[Stamp] = []
+        self._chunks: list[SpeechChunk] = []
+        # When each of them was added.
+        self._at_ms: list[float] = []
         # The bytes of all chunks.
         self.size = 0
-        # The newest complete chunk; a chunk without audio may be newer than the last stamp.
-        self._last_seq: int | None = None
+        # A chunk without audio that followed the last of them.
+        self._completed_seq: int | None = None
 
-    def add(self, data: bytes, stamp: Stamp) -> None:
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    @property
+    def audio(self) -> list[bytes]:
+        """Return the audio of each chunk."""
+        return [chunk[0] for chunk in self._chunks]
+
+    def add(self, chunk: SpeechChunk, at_ms: float) -> None:
         """Append a chunk."""
-        self.chunks.append(data)
-        self._stamps.append(stamp)
-        self.size += len(data)
-        self._last_seq = stamp.whole_seq
+        self._chunks.append(chunk)
+        self._at_ms.append(at_ms)
+        self.size += len(chunk[0])
+        self._completed_seq = None
 
     def complete_at(self, seq: int) -> None:
         """Record that a chunk without audio followed."""
-        self._last_seq = seq
+        self._completed_seq = seq
 
     def take(self, count: int) -> BufferedSpeech:
         """Remove and return the first `count` chunks, at least one."""
-        is_whole = count == len(self.chunks)
-        first, last = self._stamps[0], self._stamps[count - 1]
-        audio = b"".join(self.chunks if is_whole else self.chunks[:count])
-        del self.chunks[:count]
-        del self._stamps[:count]
+        taken, last_at_ms = self._chunks[:count], self._at_ms[count - 1]
+        del self._chunks[:count]
+        del self._at_ms[:count]
+        audio = b"".join([chunk[0] for chunk in taken])
         self.size -= len(audio)
-        return BufferedSpeech(audio, first, last, self._last_seq if is_whole else last.whole_seq)
+        _, first_seq, first_client_ts_ms, _, _ = taken[0]
+        last_seq = taken[-1][3]
+        if not self._chunks and self._completed_seq is not None:
+            last_seq = self._completed_seq
+        return BufferedSpeech(audio, first_seq, first_client_ts_ms, last_at_ms, last_seq)

@@ -9,9 +9,12 @@ reports voice: a false positive delays a cut, a false negative would lose words.
 from __future__ import annotations
 
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lingua_scheduler.session.audio import SAMPLE_BYTES, pcm16_level
+
+if TYPE_CHECKING:
+    from lingua_scheduler.session.speech_buffer import SpeechChunk
 
 # Below this level no speech can be understood; nodes refuse even twice this level.
 SILENCE_LEVEL = 0.004
@@ -22,6 +25,9 @@ VOICE_OFF_FACTOR = 1.6
 FLOOR_LEVEL_MAX = 0.1
 # Longer chunks are analysed in windows, or a word in a second of silence would be averaged out.
 WINDOW_MS = 100
+# The approximate number of samples measured of a window: loudness is compared by factors, and more
+# samples would cost more than everything else that happens to a chunk.
+SAMPLES_LOOKED_AT = 80
 # Speech has quiet moments within this time, noise has not: after two such spans without one, the
 # louder level becomes the new floor.
 FLOOR_SPAN_MS = 1500
@@ -59,34 +65,30 @@ class EnergyDetector:
         # The result of the last window: a continuing voice may be quieter than a beginning one.
         self._is_voice = False
 
-    def is_voice(self, pcm: bytes) -> bool:
+    def is_voice(self, pcm: bytes | memoryview) -> bool:
         """Tell whether any part of this chunk is louder than silence and than the noise."""
-        if len(pcm) <= self._window_bytes:
-            return self._hear(pcm)
-        chunk = memoryview(pcm)
-        found = False
-        for start in range(0, len(pcm), self._window_bytes):
-            found |= self._hear(chunk[start : start + self._window_bytes])
-        return found
-
-    def _hear(self, window: bytes | memoryview) -> bool:
-        level = pcm16_level(window)
-        duration_ms = len(window) / self._bytes_per_ms
-        self._follow(level, duration_ms)
-        factor = VOICE_OFF_FACTOR if self._is_voice else VOICE_ON_FACTOR
-        self._is_voice = level >= SILENCE_LEVEL and level >= self._floor * factor
-        return self._is_voice
-
-    def _follow(self, level: float, duration_ms: float) -> None:
+        if len(pcm) > self._window_bytes:
+            return self._is_voice_in_any_window(memoryview(pcm))
+        level = pcm16_level(pcm, SAMPLES_LOOKED_AT)
+        duration_ms = len(pcm) / self._bytes_per_ms
         if level < self._floor:
             # A whole window lowers the floor at once, a shorter one in proportion, because the
             # level of a few milliseconds is inexact.
             weight = duration_ms / WINDOW_MS
-            self._floor += (level - self._floor) * min(weight, 1)
+            self._floor += (level - self._floor) * (min(1, weight))
         self._lowest = min(self._lowest, level)
         self._span_left_ms -= duration_ms
         if self._span_left_ms <= 0:
             self._end_span()
+        factor = VOICE_OFF_FACTOR if self._is_voice else VOICE_ON_FACTOR
+        self._is_voice = is_voice = level >= SILENCE_LEVEL and level >= self._floor * factor
+        return is_voice
+
+    def _is_voice_in_any_window(self, chunk: memoryview) -> bool:
+        size, found = self._window_bytes, False
+        for start in range(0, len(chunk), size):
+            found |= self.is_voice(chunk[start : start + size])
+        return found
 
     def _end_span(self) -> None:
         risen = min(self._lowest, self._lowest_before, FLOOR_LEVEL_MAX)
@@ -94,17 +96,6 @@ class EnergyDetector:
         self._lowest_before = self._lowest
         self._lowest = inf
         self._span_left_ms = FLOOR_SPAN_MS
-
-
-class ChunkPart(NamedTuple):
-    """A chunk, or a part of a long one."""
-
-    data: bytes
-    client_ts_ms: int | None
-    seq: int | None
-    # The bytes of its chunk before it, and whether the chunk ends with it.
-    before_bytes: int = 0
-    is_end: bool = True
 
 
 class Preroll:
@@ -115,14 +106,14 @@ class Preroll:
     def __init__(self, keep_bytes: int) -> None:
         self._keep_bytes = keep_bytes
         # Oldest first; the oldest may have lost its beginning.
-        self._chunks: list[ChunkPart] = []
+        self._chunks: list[SpeechChunk] = []
         # Their bytes.
         self.size = 0
 
-    def add(self, chunk: ChunkPart) -> int:
+    def add(self, chunk: SpeechChunk) -> int:
         """Add a chunk and return how many of the oldest bytes were dropped."""
         self._chunks.append(chunk)
-        self.size += len(chunk.data)
+        self.size += len(chunk[0])
         # Whole samples only, or the rest would be unreadable.
         excess = max(self.size - self._keep_bytes, 0) & ~1
         self.size -= excess
@@ -132,14 +123,14 @@ class Preroll:
     @property
     def first_seq(self) -> int | None:
         """Return the number of the oldest chunk, if it has one."""
-        return self._chunks[0].seq if self._chunks else None
+        return self._chunks[0][1] if self._chunks else None
 
     @property
     def dropped_bytes(self) -> int:
         """Return how much of the oldest chunk's beginning was dropped."""
-        return self._chunks[0].before_bytes if self._chunks else 0
+        return self._chunks[0][4] if self._chunks else 0
 
-    def take(self) -> list[ChunkPart]:
+    def take(self) -> list[SpeechChunk]:
         """Remove and return all chunks."""
         taken, self._chunks, self.size = self._chunks, [], 0
         return taken
@@ -152,11 +143,10 @@ class Preroll:
 
     def _drop(self, count: int) -> None:
         while count:
-            oldest = self._chunks[0]
-            if len(oldest.data) > count:
-                self._chunks[0] = oldest._replace(
-                    data=oldest.data[count:], before_bytes=oldest.before_bytes + count
-                )
+            audio, seq, client_ts_ms, whole_seq, before_bytes = self._chunks[0]
+            if len(audio) > count:
+                rest = (audio[count:], seq, client_ts_ms, whole_seq, before_bytes + count)
+                self._chunks[0] = rest
                 return
-            count -= len(oldest.data)
+            count -= len(audio)
             del self._chunks[0]
