@@ -25,7 +25,7 @@ local function job_settle(ARGV)
   end
   if record.node ~= node then return { Reply.NODE_MISMATCH, record.node } end
   if record.ended then
-    local known = redis.call('HMGET', BASE .. 'job:' .. job, 'outcome', 'seq')
+    local known = redis.call('HMGET', JOB .. job, 'outcome', 'seq')
     if known[1] == ARGV[6] then return { Reply.ALREADY, known[1], tonumber(known[2] or 0) } end
     return { Reply.JOB_ENDED, known[1] }
   end
@@ -39,8 +39,6 @@ local function job_settle(ARGV)
   local s = job_finish(job, record, ARGV[6], ARGV[7], ARGV[8], policy, out, ARGV[9])
   -- The payload is not returned: translated speech is large, and the caller has it.
   if out[own] and not spec.audience then out[own] = string.sub(out[own], 1, -1 - #ARGV[8]) end
-  if n and n[N_POOL] and redis.call('EXISTS', BASE .. 'waiting') == 1 then
-    serve_waiting(node, n[N_POOL], policy, placed)
-  end
+  if n and n[N_POOL] then serve_waiting(node, n[N_POOL], policy, placed) end
   return { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out), freed, placed }
 end

@@ -17,6 +17,7 @@
 -- Cost: O(log n) in nodes, O(pools of the demand) when they are full
 --- @include "includes/cell"
 --- @include "includes/lane"
+--- @include "includes/lane_names"
 --- @include "includes/stream"
 --- @include "includes/place"
 --- @include "includes/unanswered"
@@ -26,7 +27,7 @@
 local is_kept
 
 local function submit(job, spec_text, body, park, audio, policy)
-  local job_key = BASE .. 'job:' .. job
+  local job_key = JOB .. job
   local known, before = redis.call('HGET', job_key, 'state'), 0
   if known then
     local more = redis.call('HMGET', job_key, 'attempt', 'node', 'outcome', 'seq', 'spec', 'reason')
@@ -38,11 +39,12 @@ local function submit(job, spec_text, body, park, audio, policy)
     before = tonumber(more[1])
   end
   local spec = cmsgpack.unpack(spec_text)
-  local lane, session_key = spec.lane, BASE .. 'session:' .. spec.session
-  local at = 'at:' .. lane .. ':' .. spec.index
+  local lane, session_key = spec.lane, SESSION .. spec.session
+  local names = lane_names(lane)
+  local at = names[L_AT] .. spec.index
   local epoch, closed, seq, trimmed, next_text, entry, skipped, fence, top, heard = unpack(
-    redis.call('HMGET', session_key, 'epoch', 'closed', 'seq', 'trimmed', 'next:' .. lane, at,
-      'skip:' .. lane, 'fence', 'top', 'heard'))
+    redis.call('HMGET', session_key, 'epoch', 'closed', 'seq', 'trimmed', names[L_NEXT], at,
+      names[L_SKIP], 'fence', 'top', 'heard'))
   if not epoch then return { Reply.NO_SESSION, 'no_session' } end
   if closed then return { Reply.SESSION_CLOSED, 'session_closed' } end
   if spec.fence and tonumber(fence) ~= spec.fence then return { Reply.FENCED, 'owner' } end

@@ -9,19 +9,23 @@ local TIES, FULL, OFFLINE = 1048576, 2000000000, 6000000000
 -- The fields of a node that placement reads; block is the band, 0 = none.
 local N_BLOCK, N_MAX, N_EXTRA, N_POOL, N_BOOT, N_ACKS, N_INSTANCE = 1, 2, 3, 4, 5, 6, 7
 local function node_read(node)
-  return redis.call('HMGET', BASE .. 'node:' .. node,
+  return redis.call('HMGET', NODE .. node,
     'block', 'max', 'extra', 'pool', 'boot', 'acks', 'instance')
 end
 
-local function node_score(n, leased, tie)
-  if n[N_BLOCK] ~= '0' then return tonumber(n[N_BLOCK]) end
-  local used, max = leased + n[N_EXTRA], tonumber(n[N_MAX])
+-- The score of a node without a block.
+local function load_score(used, max, tie)
   if used >= max then return FULL end
   return math.floor(1000 * used / max) * TIES + tie
 end
 
+local function node_score(n, leased, tie)
+  if n[N_BLOCK] ~= '0' then return tonumber(n[N_BLOCK]) end
+  return load_score(leased + n[N_EXTRA], tonumber(n[N_MAX]), tie)
+end
+
 local function leased_count(node)
-  return redis.call('ZCOUNT', BASE .. 'leases:' .. node, now + 1, '+inf')
+  return redis.call('ZCOUNT', LEASES .. node, now + 1, '+inf')
 end
 
 -- A job's own pseudo-random number, stable for the job: the tie-break and the start of its search.

@@ -23,7 +23,7 @@ local function outcome_out(session, s, entry, policy, out)
     return relay_begin(session, s, entry, policy, out)
   end
   s.seq = s.seq + 1
-  redis.call('RPUSH', BASE .. 'outbox:' .. session, entry)
+  redis.call('RPUSH', OUTBOX .. session, entry)
   out[#out + 1], out[#out + 2] = s.seq, entry
   return s.seq
 end

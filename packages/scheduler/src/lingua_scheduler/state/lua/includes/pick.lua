@@ -17,11 +17,11 @@ local LOOKED_MAX = 32
 local function skipped(skip, node)
   local boot = skip['*'] or skip[node]
   if not boot then return false end
-  return boot == '*' or boot == redis.call('HGET', BASE .. 'node:' .. node, 'boot')
+  return boot == '*' or boot == redis.call('HGET', NODE .. node, 'boot')
 end
 
 local function pool_top(pool, skip, skips)
-  local top = redis.call('ZRANGE', BASE .. 'pool:' .. pool, 0, skips, 'WITHSCORES')
+  local top = redis.call('ZRANGE', POOL .. pool, 0, skips, 'WITHSCORES')
   for i = 1, #top, 2 do
     local score = tonumber(top[i + 1])
     local out = skips > 0 and score < FULL and skipped(skip, top[i])
@@ -34,39 +34,41 @@ local function pool_top(pool, skip, skips)
   return nil
 end
 
+-- The place of the pool that last served the session and these languages in a group, or nil; the
+-- session's key, nil if it does not exist; and the languages.
+local function sticky_place(group, spec)
+  local session, pair = SESSION .. spec.session, string.match(spec.demand, '^[^|]*')
+  local known = redis.call('HMGET', session, 'epoch', 'pool:' .. spec.lane)
+  local of, pool = string.match(known[2] or '', '^(.-) (.*)$')
+  return of == pair and group.place[pool] or nil, known[1] and session, pair
+end
+
 -- spec: of the job, if its session is in this cell and has sticky pools; else nil.
 local function pick(pools, skip, skips, tie, spec)
-  local from = 1
-  rank = 0
-  while string.byte(pools, from) == 59 do
-    local to = string.find(pools, '[;#]', from + 1)
-    local group = string.sub(pools, from + 1, to - 1)
-    local count = (#group + 1) / POOL_WIDTH
-    from, rank = to, rank + 1
+  local groups = pool_groups(pools)
+  for number = 1, #groups do
+    local group = groups[number]
+    local count = #group
     local first, best, best_score, seen = math.floor(tie * count / TIES), nil, FULL, 0
     local session, pair, kept, chosen
+    rank = number
     if spec and count > 1 then
-      session, pair = BASE .. 'session:' .. spec.session, string.match(spec.demand, '^[^|]*')
-      local known = redis.call('HMGET', session, 'epoch', 'pool:' .. spec.lane)
-      local of, pool = string.match(known[2] or '', '^(.-) (.*)$')
-      local at = of == pair and string.find(group, pool, 1, true)
-      if at then first, kept = (at - 1) / POOL_WIDTH, pool end
-      if not known[1] then session = nil end
+      kept, session, pair = sticky_place(group, spec)
+      if kept then first = kept - 1 end
     end
     for i = 0, count - 1 do
-      local at = ((first + i) % count) * POOL_WIDTH
-      local pool = string.sub(group, at + 1, at + POOL_WIDTH - 1)
-      local node, score = pool_top(pool, skip, skips)
+      local place = (first + i) % count + 1
+      local node, score = pool_top(group[place], skip, skips)
       if node then
-        if pool == kept then score = score - STICKY end
-        if score < best_score then best, best_score, chosen = node, score, pool end
+        if place == kept then score = score - STICKY end
+        if score < best_score then best, best_score, chosen = node, score, place end
         seen = seen + 1
         if seen == 2 then break end
       end
     end
     if best then
       if session and chosen ~= kept then
-        redis.call('HSET', session, 'pool:' .. spec.lane, pair .. ' ' .. chosen)
+        redis.call('HSET', session, 'pool:' .. spec.lane, pair .. ' ' .. group[chosen])
       end
       return best
     end
@@ -94,7 +96,7 @@ local function refusal(pools)
   end
   local counts, online, seen = { 0, 0, 0, 0 }, 0, 0
   for pool in string.gmatch(string.match(pools, '^[^#]+'), '%x+') do
-    local key = BASE .. 'pool:' .. pool
+    local key = POOL .. pool
     seen = seen + 1
     if seen <= POOLS_EXPLAINED_MAX then
       for i, band in ipairs(BANDS) do

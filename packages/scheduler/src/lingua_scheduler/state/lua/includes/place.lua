@@ -6,9 +6,11 @@
 --- @include "includes/cell"
 --- @include "includes/take_named"
 
+local NONE = {}
+
 local function tried_boots(tried)
+  if tried == '' then return NONE, 0 end
   local skip, count = {}, 0
-  if tried == '' then return skip, count end
   for node, boot in string.gmatch(tried, '([^@,]+)@([^,]*)') do
     if not skip[node] then count = count + 1 end
     skip[node] = boot
@@ -36,7 +38,7 @@ end
 
 -- The node of this session's last job, if that was recent.
 local function spread_from(spec, spread_ms)
-  local last = redis.call('HMGET', BASE .. 'session:' .. spec.session, 'last_node', 'last_node_at')
+  local last = redis.call('HMGET', SESSION .. spec.session, 'last_node', 'last_node_at')
   return last[1] and now - last[2] < spread_ms and last[1] or nil
 end
 
