@@ -71,7 +71,7 @@ ACK_WORDS = ("now", "session", "epoch", "seq")
 SUBMIT = """
 redis.call('TIME')
 redis.call('HGET', {job:<job>}, 'state')
-redis.call('HMGET', {session:<session>}, 'epoch', 'closed', 'seq', 'trimmed', 'next:es',
+redis.call('HMGET', {session:<session>}, 'epoch', 'owner', 'closed', 'seq', 'trimmed', 'next:es',
   'at:es:1', 'skip:es', 'fence', 'top', 'heard')
 redis.call('HGET', {demands}, '@DEMAND@')
 redis.call('ZRANGE', {pool:<pool>}, 0, 0, 'WITHSCORES')

@@ -78,7 +78,8 @@ local function job_failover(ARGV)
   if reason == 'deadline' then
     if due_at > now then
       if not held and rests ~= '' and redis.call('ZSCORE', PENDING, job) then
-        local placement = place(job, spec, attempt + 1, left_out(tried, rests), policy, false)
+        local near, left = session_owner(spec), left_out(tried, rests)
+        local placement = place(job, spec, attempt + 1, left, near, policy, false)
         if placement then
           queue_remove(job, spec.demand)
           return { Reply.PLACED, placement, {}, {}, '', '' }
@@ -134,8 +135,9 @@ local function job_failover(ARGV)
     if elsewhere then
       code, label = Reply.NO_AVAILABLE_NODE, 'affinity_elsewhere'
     else
-      placement, code, label, avoid = place(job, spec, attempt + 1, left_out(tried, rests), policy,
-        park, 'tried', tried, 'spared', spared, 'rests', rests, 'waits_until', waits_until or '',
+      local near, left = session_owner(spec), left_out(tried, rests)
+      placement, code, label, avoid = place(job, spec, attempt + 1, left, near, policy, park,
+        'tried', tried, 'spared', spared, 'rests', rests, 'waits_until', waits_until or '',
         'past', past)
     end
     if placement then

@@ -24,7 +24,8 @@ local function job_place(ARGV)
   local spec = record.spec
   local f = redis.call('HMGET', JOB .. job, 'tried', 'rests', 'waits_until')
   local tried = left_out(f[1] or '', f[2])
-  local placement, code, label = place(job, spec, record.attempt + 1, tried, policy, false)
+  local placement, code, label = 
+    place(job, spec, record.attempt + 1, tried, session_owner(spec), policy, false)
   if placement then
     queue_remove(job, spec.demand)
     return { Reply.PLACED, placement }

@@ -42,9 +42,9 @@ local function submit(job, spec_text, body, park, audio, policy)
   local lane, session_key = spec.lane, SESSION .. spec.session
   local names = lane_names(lane)
   local at = names[L_AT] .. spec.index
-  local epoch, closed, seq, trimmed, next_text, entry, skipped, fence, top, heard = unpack(
-    redis.call('HMGET', session_key, 'epoch', 'closed', 'seq', 'trimmed', names[L_NEXT], at,
-      names[L_SKIP], 'fence', 'top', 'heard'))
+  local epoch, owner, closed, seq, trimmed, next_text, entry, skip, fence, top, heard = unpack(
+    redis.call('HMGET', session_key, 'epoch', 'owner', 'closed', 'seq', 'trimmed', names[L_NEXT],
+      at, names[L_SKIP], 'fence', 'top', 'heard'))
   if not epoch then return { Reply.NO_SESSION, 'no_session' } end
   if closed then return { Reply.SESSION_CLOSED, 'session_closed' } end
   if spec.fence and tonumber(fence) ~= spec.fence then return { Reply.FENCED, 'owner' } end
@@ -53,7 +53,7 @@ local function submit(job, spec_text, body, park, audio, policy)
   end
   local next_index = tonumber(next_text)
   local refused =
-    lane_refuses(session_key, spec, next_index or 0, skipped, entry, policy.in_flight_max)
+    lane_refuses(session_key, spec, next_index or 0, skip, entry, policy.in_flight_max)
   if refused then return { refused, 'order' } end
   if seq - trimmed >= policy.outbox_max then return { Reply.OUTBOX_FULL, 'outbox' } end
 
@@ -65,8 +65,8 @@ local function submit(job, spec_text, body, park, audio, policy)
     code, label = Reply.NO_AVAILABLE_NODE, 'affinity_elsewhere'
   else
     -- Attempts continue after those of a cancelled job of this id, which a node may still hold.
-    placement, code, label, avoid = place(job, spec, before + 1, '', policy, park ~= '0', 'spec',
-      spec_text, 'body', body)
+    placement, code, label, avoid = place(job, spec, before + 1, '', owner or '', policy, park ~= '0',
+      'spec', spec_text, 'body', body)
   end
   local parked = not placement and (elsewhere or park ~= '0')
   if not placement then

@@ -35,8 +35,8 @@ local function lease_reserve(ARGV)
   if only ~= '' then
     n = take_named(only, demand, pools, skip, member, expires_at, tie)
   else
-    node = ARGV[9] ~= '' and pick_apart(pools, skip, skips, tie, ARGV[9])
-      or ARGV[9] == '' and pick(pools, skip, skips, tie) or nil
+    node = ARGV[9] ~= '' and pick_apart(pools, skip, skips, tie, ARGV[9], '')
+      or ARGV[9] == '' and pick(pools, skip, skips, tie, '') or nil
     n = node and lease_take(node, member, expires_at, tie)
   end
   if not n then return { refusal(pools) } end

@@ -8,9 +8,31 @@ local TIES, FULL, OFFLINE = 1048576, 2000000000, 6000000000
 
 -- The fields of a node that placement reads; block is the band, 0 = none.
 local N_BLOCK, N_MAX, N_EXTRA, N_POOL, N_BOOT, N_ACKS, N_INSTANCE = 1, 2, 3, 4, 5, 6, 7
+
+-- The instances that have the sockets of nodes, by the node's key, as last read here: placement
+-- prefers nodes of the session's own instance. One that is out of date costs a message.
+local HOSTS_MAX = 16384
+local hosts, host_count = {}, 0
+
+local function host_note(key, instance)
+  if not hosts[key] then
+    if host_count >= HOSTS_MAX then hosts, host_count = {}, 0 end
+    host_count = host_count + 1
+  end
+  hosts[key] = instance
+end
+
+local function host_of(node)
+  local key = NODE .. node
+  if not hosts[key] then host_note(key, redis.call('HGET', key, 'instance') or '') end
+  return hosts[key]
+end
+
 local function node_read(node)
-  return redis.call('HMGET', NODE .. node,
-    'block', 'max', 'extra', 'pool', 'boot', 'acks', 'instance')
+  local key = NODE .. node
+  local n = redis.call('HMGET', key, 'block', 'max', 'extra', 'pool', 'boot', 'acks', 'instance')
+  if hosts[key] ~= n[N_INSTANCE] then host_note(key, n[N_INSTANCE] or '') end
+  return n
 end
 
 -- The score of a node without a block.
