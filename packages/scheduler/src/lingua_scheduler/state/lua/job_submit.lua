@@ -8,7 +8,7 @@
 --   park: 0 = queue it if no node here can take it; 1 = park it, the caller tries other cells; 2 =
 --   park it at once unless the turn's node is here (the preferred node is in another cell, or an
 --   earlier job of the turn is being placed in one)
--- Returns: [for each job: {PLACED, placement}
+-- Returns: [for each job: placement (begins with the job)
 --   | {QUEUED | PARKED, code, label, affinity (`cell/node,...`: asked first), avoid (a node),
 --     looked}
 --   | {DUPLICATE, state, attempt, node, outcome, seq, spec} | {refusal, label}]
@@ -117,7 +117,7 @@ local function submit(job, spec_text, body, park, audio, policy)
     end
     is_kept = true
   end
-  if placement then return { Reply.PLACED, placement } end
+  if placement then return placement end
   if not parked then return { Reply.QUEUED, code, label, '', '', looked } end
   return { Reply.PARKED, code, label, table.concat(turn_nodes(spec), ','), avoid or '', looked }
 end
