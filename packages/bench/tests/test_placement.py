@@ -78,8 +78,8 @@ async def commands_of(load: PairLoad[Any], prefix: str) -> list[Seen]:
     await load._connection.command(0, "ECHO", "the end")
     seen = []
     while b"the end" not in (line := await reader.readline()):
-        # Now and then a script marks the cell's clock.
-        if b"[0 lua]" in line and b'"SET"' not in line:
+        # Now and then a script reads or writes the mark of the cell's clock.
+        if b"[0 lua]" in line and b':clock"' not in line:
             seen.append(command_in(line.decode(), prefix))
     writer.close()
     await writer.wait_closed()

@@ -16,8 +16,8 @@ A pair leaves the fleet as it found it (no lease, a score of an idle node), so t
 ceiling phases can take turns on one fleet. The sessions it writes to are its own.
 
 `lingua bench placement` compares the commands of both by the server's own count, call for call; the
-tests also compare their order and keys. Only the mark of the cell's clock, which any script writes
-some times a second, is left out.
+tests also compare their order and keys. Only the mark of the cell's clock, which scripts read and
+write some times a second, is left out.
 """
 
 from __future__ import annotations
@@ -70,9 +70,8 @@ ACK_WORDS = ("now", "session", "epoch", "seq")
 # Lua with blanks: `{family}` and `{family:<word>}` are keys, `<word>` a word, `@NAME@` a constant.
 SUBMIT = """
 redis.call('TIME')
-redis.call('GET', {clock})
 redis.call('HGET', {job:<job>}, 'state')
-redis.call('HMGET', {session:<session>}, 'epoch', 'closed', 'seq', 'trimmed', 'next:es',
+redis.call('HMGET', {session:<session>}, 'epoch', 'owner', 'closed', 'seq', 'trimmed', 'next:es',
   'at:es:1', 'skip:es', 'fence', 'top', 'heard')
 redis.call('HGET', {demands}, '@DEMAND@')
 redis.call('ZRANGE', {pool:<pool>}, 0, 0, 'WITHSCORES')
@@ -90,7 +89,6 @@ return 1
 """
 SETTLE = """
 redis.call('TIME')
-redis.call('GET', {clock})
 redis.call('HMGET', {job:<job>}, 'state', 'attempt', 'node', 'cell', 'spec')
 redis.call('ZREM', {leases:<node>}, <job> .. '|1')
 redis.call('HMGET', {node:<node>}, 'block', 'max', 'extra', 'pool', 'boot', 'acks', 'instance')
@@ -99,8 +97,8 @@ redis.call('ZADD', {pool:<pool>}, '524288', <node>)
 redis.call('HMGET', {session:<session>}, 'epoch', 'owner', 'seq', 'next:es', 'skip:es', 'at:es:2',
   'ended')
 redis.call('RPUSH', {outbox:<session>}, 'completed 1 es ' .. <job> .. ' 1 -\\n' .. <payload>)
-redis.call('HSET', {session:<session>}, 'seq', 1, 'next:es', 1, 'ended', '0 0 0 0')
 redis.call('HDEL', {session:<session>}, 'at:es:1')
+redis.call('HSET', {session:<session>}, 'seq', 1, 'next:es', 1, 'ended', '0 0 0 0')
 redis.call('HSET', {job:<job>}, 'state', 'RELEASED', 'outcome', <kind>, 'seq', 1, 'reason', '-',
   'ended_at', @NOW_MS@)
 redis.call('PEXPIRE', {job:<job>}, @BINDING_MS@)
@@ -110,7 +108,6 @@ return 1
 """
 ACK = """
 redis.call('TIME')
-redis.call('GET', {clock})
 redis.call('HMGET', {session:<session>}, 'epoch', 'trimmed', 'seq', 'fence', 'hears')
 redis.call('LTRIM', {outbox:<session>}, @ACK_EVERY@, -1)
 redis.call('HSET', {session:<session>}, 'trimmed', <seq>)

@@ -26,8 +26,8 @@ ACK_EVERY = 50
 BODY, PAYLOAD = b"b" * 200, b"p" * 200
 # No worker makes more pairs than this in one slice, whatever the clock does.
 PAIRS_MAX = 100_000
-# What the server counts outside of scripts.
-OURS = ("fcall", "function", "info", "config", "set")
+# What the server counts outside of scripts, and the mark of the cell's clock.
+OURS = ("fcall", "function", "info", "config", "get", "set")
 
 Held = TypeVar("Held")
 

@@ -110,6 +110,26 @@ def test_the_parts_of_a_timeline_are_its_total_though_two_instances_measured_the
     play(scenario)
 
 
+def test_with_nodes_on_each_instance_hardly_a_message_goes_between_them() -> None:
+    count = 20
+
+    async def scenario(company: Company) -> None:
+        nodes = [await company[name].node(max_jobs=4) for name in "AABB"]
+        for node in nodes:
+            node.work()
+        clients = [await company[name].client() for name in "ABAB"]
+        letters = applied(company)
+        for index in range(count):
+            await asyncio.gather(*(client.utter(index) for client in clients))
+            await asyncio.gather(*(heard_all(client, index + 1) for client in clients))
+        assert applied(company) - letters <= 0.1 * count * len(clients)
+
+    def applied(company: Company) -> float:
+        return sum(company[name].counted("letters_total", result="applied") for name in "AB")
+
+    play(scenario)
+
+
 def test_both_directions_at_once_and_nothing_of_it_in_the_wrong_place() -> None:
     async def scenario(company: Company) -> None:
         nodes = [await company[name].node() for name in "AB"]

@@ -346,6 +346,56 @@ def test_the_second_choice_gets_it_when_the_first_is_full() -> None:
     assert choose(fleet, PlacementRequest(ZH_EN)).node == "b"
 
 
+# Nodes of the session's own instance.
+
+
+def placed_near(near: str, *nodes: NodeView) -> str:
+    """Return the node that a job of a session of this instance gets."""
+    return choose(fleet_of(pool("p"), *nodes), PlacementRequest(ZH_EN, near=near)).node
+
+
+def on(instance: str, leased: int, max_jobs: int = 8, name: str = "", tie: float = 0.0) -> NodeView:
+    name = name or f"of-{instance}"
+    return NodeView(name, "p", max_jobs=max_jobs, leased=leased, instance=instance, tie=tie)
+
+
+def test_of_equally_loaded_nodes_one_of_the_own_instance_gets_the_job() -> None:
+    nodes = on("a", 2, tie=0.1), on("b", 2, tie=0.9)
+    assert [placed_near(near, *nodes) for near in ("a", "b", "c", "")] == [
+        "of-a", "of-b", "of-a", "of-a",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "chosen"), [(0, "of-b"), (1, "of-b"), (2, "of-a"), (3, "of-a")])
+def test_a_node_elsewhere_wins_if_it_is_less_loaded_by_a_quarter_of_the_slots(
+    more: int, chosen: str
+) -> None:
+    assert placed_near("b", on("a", 1, tie=0.1), on("b", 1 + more, tie=0.1)) == chosen
+
+
+def test_the_least_loaded_of_the_own_instance_gets_the_job() -> None:
+    nodes = on("a", 0), on("b", 1, name="second"), on("b", 0, name="first", tie=0.5)
+    assert placed_near("b", *nodes) == "first"
+
+
+def test_a_full_node_of_the_own_instance_is_not_waited_for() -> None:
+    assert placed_near("b", on("a", 3, max_jobs=4), on("b", 4, max_jobs=4)) == "of-a"
+
+
+def test_only_the_least_loaded_few_are_considered() -> None:
+    others = [on("a", 0, name=f"other-{number}") for number in range(8)]
+    assert placed_near("b", *others[:7], on("b", 0, tie=0.5)) == "of-b"
+    assert placed_near("b", *others, on("b", 0, tie=0.5)) == "other-0"
+
+
+def test_of_two_pools_the_one_with_a_node_of_the_own_instance_is_preferred() -> None:
+    near = NodeView("near", "q", leased=1, max_jobs=8, instance="b")
+    far = NodeView("far", "p", max_jobs=8, instance="a")
+    fleet = fleet_of(pool("p"), pool("q"), near, far)
+    assert choose(fleet, PlacementRequest(ZH_EN, near="b")).node == "near"
+    assert choose(fleet, PlacementRequest(ZH_EN, near="a")).node == "far"
+
+
 def test_a_registering_node_is_not_selectable_and_a_ready_one_is() -> None:
     node = NodeView("a", "p", status="registering")
     assert choose(fleet_of(pool("p"), node), PlacementRequest(ZH_EN)).node == ""
@@ -760,5 +810,5 @@ def test_a_row_of_the_store_is_the_node_placement_sees() -> None:
         node="n", status="ready", draining=True, over=True, max=4, extra=1, pool="p", boot="b",
         acks=True, instance="i", leased=2, score=500.25 * 2**20, beat_age_ms=7, info="",
     )  # fmt: skip
-    expected = NodeView("n", "p", "b", "ready", True, True, 4, 2, 1, 0.25)  # noqa: FBT003
+    expected = NodeView("n", "p", "b", "ready", True, True, 4, 2, 1, 0.25, "i")  # noqa: FBT003
     assert node_view(row) == expected

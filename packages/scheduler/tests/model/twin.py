@@ -289,6 +289,7 @@ class CellTwin(Listeners):
                 leased=node.leased(self.now) if current else node.scored_leased,
                 extra=node.extra,
                 tie=node.tie,
+                instance=node.instance,
             )
         return fleet
 
@@ -360,7 +361,10 @@ class CellTwin(Listeners):
         tried, tie = self.processes(tried), job_tie(job)
         expires_at = self.now + self.policy.attempt_ms + self.policy.lease_grace_ms
         turn_nodes = [holder.split("/") for holder in self.turn_nodes(spec)]
-        wish = PlacementRequest(Demand.parse(spec.demand), tried=frozenset(tried), tie=tie)
+        near = self.sessions[spec.session].owner if spec.session in self.sessions else ""
+        wish = PlacementRequest(
+            Demand.parse(spec.demand), tried=frozenset(tried), tie=tie, near=near
+        )
         now_fleet = self.fleet(current=True)
         named = [held for cell, held in turn_nodes if cell == self.name]
         for name in [*named, spec.preferred]:

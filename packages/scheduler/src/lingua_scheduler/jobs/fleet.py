@@ -117,4 +117,5 @@ def node_view(row: NodeRow) -> NodeView:
         leased=row.leased,
         extra=row.extra,
         tie=row.score % TIES / TIES,
+        instance=row.instance,
     )

@@ -3,7 +3,9 @@
 Narrow pools are tried first. Among equally broad pools the first two with a free node are compared.
 The order starts at a pool chosen by the job's random number (`tie`), or at the pool that last
 served its session and languages (`sticky`), which loses only to a clearly less loaded one. Within a
-pool the least loaded node wins. Every node that is not chosen has a reason.
+pool the least loaded node wins; of its least loaded nodes, one on the instance of the session
+(`near`) wins unless another one is clearly less loaded: that saves messages between instances.
+Every node that is not chosen has a reason.
 """
 
 from __future__ import annotations
@@ -40,6 +42,9 @@ NODE_LABELS = (
 )
 # How much more loaded the sticky pool may be, in thousandths of its slots.
 STICKY = 250
+# The same for a node of the session's own instance, and how many nodes of a pool are considered.
+NEARER = 250
+NEAR_LOOK = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,8 @@ class NodeView:
     leased: int = 0
     extra: int = 0
     tie: float = 0.0
+    # The instance that has its socket.
+    instance: str = ""
 
     @property
     def blocked_by(self) -> str | None:
@@ -141,7 +148,14 @@ class PlacementRequest:
     avoid: str = ""
     # The pool that last served its session and its languages.
     sticky: str = ""
+    # The instance of its session; '' if that does not matter.
+    near: str = ""
     tie: float = 0.0
+
+    def prefers(self, node: NodeView) -> int:
+        """Return how much more loaded this node may be than another one, in thousandths."""
+        is_near = bool(self.near) and node.instance == self.near
+        return STICKY * (node.pool == self.sticky) + NEARER * is_near
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +227,21 @@ def best_of_group(
             if not node.blocked_by and node.id != avoid and (node.id, node.boot) not in wish.tried
         ]
         if free:
-            offers.append(min(free, key=lambda node: (node.load, node.id)))
+            offers.append(best_of_pool(free, wish))
         if len(offers) == 2:
             break
-    return min(
-        offers, key=lambda node: node.load - STICKY * (node.pool == wish.sticky), default=None
+    return min(offers, key=lambda node: node.load - wish.prefers(node), default=None)
+
+
+def best_of_pool(free: Iterable[NodeView], wish: PlacementRequest) -> NodeView:
+    """Return the least loaded node, or one of the session's instance that is hardly more loaded."""
+    ranked = sorted(free, key=lambda node: (node.load, node.id))[:NEAR_LOOK]
+    near = (
+        node
+        for node in ranked
+        if node.instance == wish.near and node.load - ranked[0].load < NEARER
     )
+    return next(near, ranked[0]) if wish.near else ranked[0]
 
 
 def refusal(

@@ -42,7 +42,7 @@ class Given(NamedTuple):
 
 def read_effects(raw: list[Any], cell: Cell, given: Given | None = None) -> ScriptEffects:
     """Read `_, epoch, owner, session, outcomes, freed, placed` of an answer."""
-    entries, rows, is_relaying = raw[4]
+    entries, rows, is_relaying = read_outcomes(raw[4])
     released, heard = read_released(entries), read_heard(rows, cell) if rows else ()
     if given is not None and given.payload:
         released = tuple([outcome_with(outcome, given) for outcome in released])
@@ -55,16 +55,24 @@ def read_effects(raw: list[Any], cell: Cell, given: Given | None = None) -> Scri
         freed=read_freed(raw[5]),
         placed=read_placements(raw[6], cell),
         heard=heard,
-        is_relaying=is_relaying == 1,
+        is_relaying=is_relaying,
         home=cell.name,
     )
 
 
+def read_outcomes(raw: list[Any]) -> tuple[list[Any], list[Any], bool]:
+    """Read the outcomes for the speaker, those for listeners, and whether some do not have them."""
+    if raw and raw[0].__class__ is list:
+        return raw[0], raw[1] or [], raw[2] == 1
+    return raw, [], False
+
+
 def read_submitted(raw: list[Any], cell: Cell) -> Submitted:
     """Read the answer of job_submit, job_place and job_commit."""
-    reply = Reply(raw[0])
+    is_bare = raw[0].__class__ is bytes
+    reply = Reply.PLACED if is_bare else Reply(raw[0])
     if reply is Reply.PLACED:
-        return Submitted(reply, read_placement(raw[1], cell))
+        return Submitted(reply, read_placement(raw if is_bare else raw[1], cell))
     if reply in (Reply.QUEUED, Reply.PARKED):
         affinity, avoid, *_ = (*(text.decode() for text in raw[3:5]), "", "")
         return Submitted(

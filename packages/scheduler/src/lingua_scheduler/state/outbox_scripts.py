@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lingua_scheduler.state.answers import read_ahead, read_effects, read_heard, read_released
+from lingua_scheduler.state.answers import (
+    read_ahead,
+    read_effects,
+    read_heard,
+    read_outcomes,
+    read_released,
+)
 from lingua_scheduler.state.packing import pack
 from lingua_scheduler.state.records import (
     REFUSED,
@@ -95,7 +101,7 @@ class OutboxScripts:
         """Give an outcome to listeners of this cell; returns those whose session is missing."""
         outcome = (item.id, item.kind, item.head, item.payload, item.text)
         raw = await self._runner.run("outbox_put", cell, (self._policy, *outcome, *listeners))
-        effects = ScriptEffects(heard=read_heard(raw[1][1], cell))
+        effects = ScriptEffects(heard=read_heard(read_outcomes(raw[1])[1], cell))
         return effects, tuple(name.decode() for name in raw[2])
 
     async def read_result(self, cell: Cell, heard_id: str) -> bytes:

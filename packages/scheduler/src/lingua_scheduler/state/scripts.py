@@ -30,11 +30,18 @@ REPLY = re.compile(r"\bReply\.(\w+)")
 HEAD_SECTIONS = ("-- KEYS: due", "-- ARGV: now_ms", "-- Returns: ", "-- Writes: ", "-- Cost: ")
 # Verbs with this prefix use the keys of an instance; all others use those of a cell.
 OF_INSTANCE = "inbox_"
+# Verbs that need a session or a job of the cell and begin cheaper: `lua/includes/cell.lua`.
+CALLED_MOST = ("batch", "job_submit", "job_settle")
 # Functions of Lua and of the server: those of a table, and those without one.
 OF_TABLE = re.compile(r"\b(cjson|cmsgpack|math|redis|string|table)\.(?!register_function)(\w+)")
 BARE = re.compile(r"(?<![\w.'])(assert|error|ipairs|pairs|pcall|tonumber|tostring|type|unpack)\(")
 # The verb that runs several calls at once finds the others here.
 VERBS = "local verbs = {}\n"
+
+
+# Named numbers, which the library has in place of their names: no call looks them up.
+NUMBERS = re.compile(r"^local ([A-Z][A-Z0-9_, ]*) = (\d[\d, ]*)(?: --.*)?\n", re.MULTILINE)
+NAME_OR_TEXT = re.compile(r"'[^'\n]*'|\b[A-Z][A-Z0-9_]*\b")
 
 
 class ScriptError(Exception):
@@ -58,7 +65,7 @@ def build_scripts(folder: Traversable, names: Sequence[str]) -> dict[str, Script
         check_head(name, source)
         collect(folder, source, parts, ())
         verbs.append(verb(name, source))
-    library = FunctionLibrary.of(bind("".join([VERBS, *parts.values(), *verbs])))
+    library = FunctionLibrary.of(bind(inline("".join([VERBS, *parts.values(), *verbs]))))
     return {name: library.script(name) for name in names}
 
 
@@ -100,6 +107,8 @@ def verb(name: str, source: str) -> str:
     if f"\nlocal function {name}(ARGV)\n" not in source:
         raise ScriptError(f"{name}: no `local function {name}(ARGV)`")
     begin = "begin_inbox" if name.startswith(OF_INSTANCE) else "begin_cell"
+    if name in CALLED_MOST:
+        begin = "begin_known"
     function = (
         "function(KEYS, ARGV)\nif not is_bound then bind() end\n"
         f"{begin}(KEYS[1], ARGV[1])\nreturn {name}(ARGV)\nend"
@@ -123,6 +132,18 @@ def slim(source: str) -> str:
     """Drop comments and blank lines."""
     lines = (line.rstrip() for line in source.splitlines())
     return "".join(f"{line}\n" for line in lines if line and not line.lstrip().startswith("--"))
+
+
+def inline(code: str) -> str:
+    """Put named numbers in place of their names."""
+    numbers: dict[str, str] = {}
+    for names, values in NUMBERS.findall(code):
+        for name, value in zip(names.split(", "), values.split(", "), strict=True):
+            if name in numbers:
+                raise ScriptError(f"two numbers have the name {name}")
+            numbers[name] = value
+    rest = NUMBERS.sub("", code)
+    return NAME_OR_TEXT.sub(lambda found: numbers.get(found[0], found[0]), rest)
 
 
 def bind(code: str) -> str:

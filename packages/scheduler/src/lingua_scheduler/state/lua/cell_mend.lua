@@ -10,12 +10,12 @@
 local mend = {}
 
 local function job_lives(job)
-  local state = redis.call('HGET', BASE .. 'job:' .. job, 'state')
+  local state = redis.call('HGET', JOB .. job, 'state')
   return state and state ~= 'FINISHED' and state ~= 'RELEASED'
 end
 
 local function session_is_open(session)
-  local s = redis.call('HMGET', BASE .. 'session:' .. session, 'epoch', 'closed')
+  local s = redis.call('HMGET', SESSION .. session, 'epoch', 'closed')
   return s[1] and not s[2]
 end
 
@@ -27,22 +27,22 @@ end
 
 -- The record of a job that is over and that no lane waits for: it ends with its binding.
 function mend.job(name, more)
-  local f = redis.call('HMGET', BASE .. 'job:' .. name, 'state', 'spec')
+  local f = redis.call('HMGET', JOB .. name, 'state', 'spec')
   if not f[1] or job_lives(name) then return 0 end
   if f[1] == 'FINISHED' then
     local spec = cmsgpack.unpack(f[2])
-    local at = redis.call('HGET', BASE .. 'session:' .. spec.session,
+    local at = redis.call('HGET', SESSION .. spec.session,
       'at:' .. spec.lane .. ':' .. string.format('%.0f', spec.index))
     if at and string.find(at, ' ' .. name .. ' ', 1, true) then return 0 end
   end
-  return redis.call('PEXPIRE', BASE .. 'job:' .. name, more, 'NX')
+  return redis.call('PEXPIRE', JOB .. name, more, 'NX')
 end
 
 -- A session that is closed or was never opened, and its outbox: both end with the resume window.
 function mend.session(name, more)
   if session_is_open(name) then return 0 end
-  return redis.call('PEXPIRE', BASE .. 'session:' .. name, more, 'NX')
-    + redis.call('PEXPIRE', BASE .. 'outbox:' .. name, more, 'NX')
+  return redis.call('PEXPIRE', SESSION .. name, more, 'NX')
+    + redis.call('PEXPIRE', OUTBOX .. name, more, 'NX')
 end
 
 -- Audio: forget the jobs that are over, and it with the last of them.
@@ -61,28 +61,28 @@ end
 function mend.queue(name, more)
   local queue, changed = BASE .. 'queue:' .. name, 0
   if more ~= '' then
-    local f = redis.call('HMGET', BASE .. 'job:' .. more, 'state', 'node', 'spec', 'due_at')
+    local f = redis.call('HMGET', JOB .. more, 'state', 'node', 'spec', 'due_at')
     local waits = f[1] == 'CREATED' and (f[2] or '') == ''
     local queued = redis.call('ZSCORE', queue, more)
     if waits and cmsgpack.unpack(f[3]).demand == name then
-      if queued or redis.call('ZSCORE', BASE .. 'pending', more) then
+      if queued or redis.call('ZSCORE', PENDING, more) then
         changed = redis.call('ZADD', queue, f[4], more)
-          + redis.call('ZADD', BASE .. 'pending', f[4], more)
+          + redis.call('ZADD', PENDING, f[4], more)
       end
     else
       changed = redis.call('ZREM', queue, more)
-      if not waits then changed = changed + redis.call('ZREM', BASE .. 'pending', more) end
+      if not waits then changed = changed + redis.call('ZREM', PENDING, more) end
     end
   end
   if name == '' then return changed end
   local first = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
-  if not first[1] then return changed + redis.call('ZREM', BASE .. 'waiting', name) end
-  return changed + redis.call('ZADD', BASE .. 'waiting', 'CH', first[2], name)
+  if not first[1] then return changed + redis.call('ZREM', WAITING, name) end
+  return changed + redis.call('ZADD', WAITING, 'CH', first[2], name)
 end
 
 -- A node has a record and is listed, or neither; marks go with it.
 function mend.node(name)
-  if redis.call('HEXISTS', BASE .. 'node:' .. name, 'status') == 1 then
+  if redis.call('HEXISTS', NODE .. name, 'status') == 1 then
     return redis.call('ZADD', BASE .. 'nodes', 0, name)
   end
   return redis.call('ZREM', BASE .. 'nodes', name) + redis.call('DEL', BASE .. 'marks:' .. name)
@@ -90,15 +90,15 @@ end
 
 -- A pool has the nodes that say they are in it, and is listed as long as it has any.
 function mend.pool(name)
-  local key, changed = BASE .. 'pool:' .. name, 0
+  local key, changed = POOL .. name, 0
   for _, node in ipairs(redis.call('ZRANGE', key, 0, -1)) do
-    if redis.call('HGET', BASE .. 'node:' .. node, 'pool') ~= name then
+    if redis.call('HGET', NODE .. node, 'pool') ~= name then
       changed = changed + redis.call('ZREM', key, node)
     end
   end
   if redis.call('EXISTS', key) == 0 then
     changed = changed + redis.call('HDEL', BASE .. 'pools', name)
-    redis.call('UNLINK', BASE .. 'demands')
+    redis.call('UNLINK', DEMANDS)
   end
   return changed
 end

@@ -13,11 +13,11 @@ local function cell_nodes(ARGV)
   local ids = redis.call('ZRANGEBYLEX', BASE .. 'nodes', from, '+', 'LIMIT', 0, tonumber(ARGV[3]))
   local rows = {}
   for _, node in ipairs(ids) do
-    local n = redis.call('HMGET', BASE .. 'node:' .. node, 'status', 'drain', 'over', 'max',
+    local n = redis.call('HMGET', NODE .. node, 'status', 'drain', 'over', 'max',
       'extra', 'pool', 'boot', 'acks', 'instance', 'beat_at', 'info', 'hold', 'pressure')
     -- A name without a record is damage that `lingua doctor` finds; the others are still listed.
     if n[6] then
-      local score = redis.call('ZSCORE', BASE .. 'pool:' .. n[6], node)
+      local score = redis.call('ZSCORE', POOL .. n[6], node)
       rows[#rows + 1] = { node, n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9],
         leased_count(node), score, n[10], n[11], n[12] or '0', n[13] or '' }
     end

@@ -10,14 +10,14 @@
 local function cell_pools(ARGV)
   local pools, rows = redis.call('HGETALL', BASE .. 'pools'), {}
   for i = 1, #pools, 2 do
-    local key = BASE .. 'pool:' .. pools[i]
+    local key = POOL .. pools[i]
     rows[#rows + 1] = pools[i]
     rows[#rows + 1] = pools[i + 1]
     rows[#rows + 1] = redis.call('ZCARD', key)
     rows[#rows + 1] = redis.call('ZCOUNT', key, '-inf', '(' .. FULL)
     rows[#rows + 1] = redis.call('ZCOUNT', key, OFFLINE, '+inf')
   end
-  local waiting = redis.call('ZCARD', BASE .. 'pending')
+  local waiting = redis.call('ZCARD', PENDING)
   local nodes = redis.call('ZCARD', BASE .. 'nodes')
   return { Reply.OK, now, rows, waiting, nodes }
 end

@@ -13,9 +13,9 @@
 
 local function cell_waiting(ARGV)
   local rows = {}
-  for _, demand in ipairs(redis.call('ZRANGE', BASE .. 'waiting', 0, WAITING_DEMANDS_MAX - 1)) do
+  for _, demand in ipairs(redis.call('ZRANGE', WAITING, 0, WAITING_DEMANDS_MAX - 1)) do
     for _, job in ipairs(redis.call('ZRANGE', BASE .. 'queue:' .. demand, 0, ARGV[2] - 1)) do
-      local f = redis.call('HMGET', BASE .. 'job:' .. job, 'spec', 'attempt', 'tried', 'rests')
+      local f = redis.call('HMGET', JOB .. job, 'spec', 'attempt', 'tried', 'rests')
       local tried = left_out(f[3] or '', f[4])
       local spec = f[1] and not string.find(tried, '*@*', 1, true) and cmsgpack.unpack(f[1])
       rows[#rows + 1] = spec and { job, tonumber(f[2]), demand, spec.preferred or '', tried,

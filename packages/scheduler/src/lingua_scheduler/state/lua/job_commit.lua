@@ -22,7 +22,7 @@ local function job_commit(ARGV)
   if record.ended then return { Reply.JOB_ENDED } end
   if record.attempt == attempt and record.node == node and record.cell == cell then
     return { Reply.PLACED, { job, attempt, node, cell, instance, 0,
-      tonumber(redis.call('HGET', BASE .. 'job:' .. job, 'ends_at')) } }
+      tonumber(redis.call('HGET', JOB .. job, 'ends_at')) } }
   end
   if record.node ~= '' or record.attempt + 1 ~= attempt then
     return { Reply.STALE_ATTEMPT, record.attempt }

@@ -29,7 +29,7 @@ local REFUSED_MAX, UNANSWERED_MAX = 16, 4
 -- must be taken again, because another job may have the slot.
 local function keeps_slot(job, record, policy)
   if record.cell ~= CELL then return true end
-  local leases, member = BASE .. 'leases:' .. record.node, job .. '|' .. record.attempt
+  local leases, member = LEASES .. record.node, job .. '|' .. record.attempt
   if tonumber(redis.call('ZSCORE', leases, member) or 0) > now then
     redis.call('ZADD', leases, lease_expiry(policy), member)
     return true
@@ -53,7 +53,7 @@ end
 local function job_failover(ARGV)
   local policy, job = policy_of(ARGV[2]), ARGV[3]
   local node, reason, park = ARGV[5], ARGV[6], ARGV[7] == '1'
-  local job_key, record = BASE .. 'job:' .. ARGV[3], job_read(ARGV[3])
+  local job_key, record = JOB .. ARGV[3], job_read(ARGV[3])
   if not record then
     redis.call('ZREM', DUE, 'j|' .. job)
     return { Reply.NO_JOB }
@@ -77,8 +77,9 @@ local function job_failover(ARGV)
   if not held and reason ~= 'deadline' then return { Reply.STALE_ATTEMPT, record.attempt } end
   if reason == 'deadline' then
     if due_at > now then
-      if not held and rests ~= '' and redis.call('ZSCORE', BASE .. 'pending', job) then
-        local placement = place(job, spec, attempt + 1, left_out(tried, rests), policy, false)
+      if not held and rests ~= '' and redis.call('ZSCORE', PENDING, job) then
+        local near, left = session_owner(spec), left_out(tried, rests)
+        local placement = place(job, spec, attempt + 1, left, near, policy, false)
         if placement then
           queue_remove(job, spec.demand)
           return { Reply.PLACED, placement, {}, {}, '', '' }
@@ -118,7 +119,7 @@ local function job_failover(ARGV)
   end
   local kind = held and (attempt - spared >= policy.attempts_max
       or refused and waits_until <= now) and 'failed'
-    or not held and redis.call('ZSCORE', BASE .. 'pending', job) and 'expired'
+    or not held and redis.call('ZSCORE', PENDING, job) and 'expired'
   local reply
   if kind then
     local s = job_finish(job, record, kind, reason, '', policy, out)
@@ -134,8 +135,9 @@ local function job_failover(ARGV)
     if elsewhere then
       code, label = Reply.NO_AVAILABLE_NODE, 'affinity_elsewhere'
     else
-      placement, code, label, avoid = place(job, spec, attempt + 1, left_out(tried, rests), policy,
-        park, 'tried', tried, 'spared', spared, 'rests', rests, 'waits_until', waits_until or '',
+      local near, left = session_owner(spec), left_out(tried, rests)
+      placement, code, label, avoid = place(job, spec, attempt + 1, left, near, policy, park,
+        'tried', tried, 'spared', spared, 'rests', rests, 'waits_until', waits_until or '',
         'past', past)
     end
     if placement then

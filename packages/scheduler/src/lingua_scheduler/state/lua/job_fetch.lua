@@ -12,7 +12,7 @@
 
 local function job_fetch(ARGV)
   local state, attempt, node, spec_text, body, ends_at, boot = unpack(redis.call('HMGET',
-    BASE .. 'job:' .. ARGV[2], 'state', 'attempt', 'node', 'spec', 'body', 'ends_at', 'boot'))
+    JOB .. ARGV[2], 'state', 'attempt', 'node', 'spec', 'body', 'ends_at', 'boot'))
   if not state then return { Reply.NO_JOB } end
   if state == 'FINISHED' or state == 'RELEASED' then return { Reply.JOB_ENDED } end
   if attempt ~= ARGV[3] or (node or '') == '' then
@@ -26,6 +26,6 @@ local function job_fetch(ARGV)
     local audio_key = BASE .. 'audio:' .. spec.session .. '|' .. spec.index
     audio = redis.call('HGET', audio_key, 'audio') or ''
   end
-  local owner = redis.call('HGET', BASE .. 'session:' .. spec.session, 'owner') or ''
+  local owner = redis.call('HGET', SESSION .. spec.session, 'owner') or ''
   return { Reply.OK, spec_text, body, audio, owner, math.max(1, tonumber(ends_at) - now) }
 end

@@ -8,7 +8,7 @@
 --- @include "includes/cell"
 
 local function job_find(ARGV)
-  local key, found = BASE .. 'session:' .. ARGV[2], {}
+  local key, found = SESSION .. ARGV[2], {}
   local lanes = redis.call('HMGET', key, 'epoch', 'lanes')
   if not lanes[1] then return { Reply.NO_SESSION } end
   for lane in string.gmatch(lanes[2] or '', '[^ ]+') do

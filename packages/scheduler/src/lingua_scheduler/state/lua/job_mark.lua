@@ -11,7 +11,7 @@ local RANK = { CREATED = 0, DISPATCHED = 1, ACCEPTED = 2, RUNNING = 3, FINISHED 
 
 local function job_mark(ARGV)
   local job, attempt, node, state = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
-  local key = BASE .. 'job:' .. job
+  local key = JOB .. job
   local record = redis.call('HMGET', key, 'state', 'attempt', 'node', 'ends_at')
   if not record[1] then return { Reply.NO_JOB } end
   if tonumber(record[2]) ~= attempt or not record[3] or record[3] == '' then

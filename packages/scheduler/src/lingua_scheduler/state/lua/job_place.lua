@@ -22,17 +22,18 @@ local function job_place(ARGV)
   if record.ended then return { Reply.JOB_ENDED } end
   if record.node ~= '' then return { Reply.HELD, record.attempt, record.node, record.cell } end
   local spec = record.spec
-  local f = redis.call('HMGET', BASE .. 'job:' .. job, 'tried', 'rests', 'waits_until')
+  local f = redis.call('HMGET', JOB .. job, 'tried', 'rests', 'waits_until')
   local tried = left_out(f[1] or '', f[2])
-  local placement, code, label = place(job, spec, record.attempt + 1, tried, policy, false)
+  local placement, code, label = 
+    place(job, spec, record.attempt + 1, tried, session_owner(spec), policy, false)
   if placement then
     queue_remove(job, spec.demand)
     return { Reply.PLACED, placement }
   end
-  if redis.call('ZSCORE', BASE .. 'pending', job) then return { Reply.QUEUED, code, label } end
+  if redis.call('ZSCORE', PENDING, job) then return { Reply.QUEUED, code, label } end
   if ARGV[4] == '1' then
     local due_at = now + policy.reserve_ms
-    redis.call('HSET', BASE .. 'job:' .. job, 'due_at', due_at)
+    redis.call('HSET', JOB .. job, 'due_at', due_at)
     redis.call('ZADD', DUE, due_at, 'j|' .. job)
     return { Reply.PARKED, code, label }
   end
@@ -45,7 +46,7 @@ local function job_place(ARGV)
   end
   local due_at, waits_until = now + policy.pending_ms, tonumber(f[3] or '')
   if waits_until and waits_until > now then due_at = waits_until end
-  redis.call('HSET', BASE .. 'job:' .. job, 'due_at', due_at)
+  redis.call('HSET', JOB .. job, 'due_at', due_at)
   redis.call('ZADD', DUE, rest_ends(f[2], due_at), 'j|' .. job)
   queue_add(job, spec, due_at)
   return { Reply.QUEUED, code, label }

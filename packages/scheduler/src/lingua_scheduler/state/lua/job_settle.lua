@@ -2,10 +2,11 @@
 -- KEYS: due
 -- ARGV: now_ms, policy, job id, attempt, node, kind (completed | completed_no_text | failed),
 --   reason, payload, text (the payload without sound, if it is for listeners)
--- Returns: {SETTLED, epoch, owner, session, outcomes, [freed foreign lease ...], [placement ...]}:
---   outcomes are [seq, entry, ...] for the speaker, this job's entry without its payload,
---   [[id, kind and head, [listener, owner, epoch, seq, ...]] ...] and 1 if some listeners do not
---   have it yet, else 0
+-- Returns: {SETTLED, epoch, owner, session, outcomes, [freed foreign lease ...] | 0,
+--   [placement ...] | 0}:
+--   outcomes are [seq, entry, ...] for the speaker, this job's entry without its payload; if
+--   listeners are concerned, a list of these, of [[id, kind and head, [listener, owner, epoch, seq,
+--   ...]] ...] | 0, and of 1 if some listeners do not have it yet, else 0
 --   | {ALREADY, outcome, seq} same attempt and holder settled before
 --   | {NO_JOB} | {STALE_ATTEMPT, current} | {NODE_MISMATCH, holder} | {JOB_ENDED, outcome}
 -- Writes: job, session (order), outbox, leases, pool, due; the waiting job that takes the freed
@@ -25,7 +26,7 @@ local function job_settle(ARGV)
   end
   if record.node ~= node then return { Reply.NODE_MISMATCH, record.node } end
   if record.ended then
-    local known = redis.call('HMGET', BASE .. 'job:' .. job, 'outcome', 'seq')
+    local known = redis.call('HMGET', JOB .. job, 'outcome', 'seq')
     if known[1] == ARGV[6] then return { Reply.ALREADY, known[1], tonumber(known[2] or 0) } end
     return { Reply.JOB_ENDED, known[1] }
   end
@@ -39,8 +40,7 @@ local function job_settle(ARGV)
   local s = job_finish(job, record, ARGV[6], ARGV[7], ARGV[8], policy, out, ARGV[9])
   -- The payload is not returned: translated speech is large, and the caller has it.
   if out[own] and not spec.audience then out[own] = string.sub(out[own], 1, -1 - #ARGV[8]) end
-  if n and n[N_POOL] and redis.call('EXISTS', BASE .. 'waiting') == 1 then
-    serve_waiting(node, n[N_POOL], policy, placed)
-  end
-  return { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out), freed, placed }
+  if n and n[N_POOL] then serve_waiting(node, n[N_POOL], policy, placed) end
+  return { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out), some(freed),
+    some(placed) }
 end

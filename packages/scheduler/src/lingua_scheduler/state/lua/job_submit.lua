@@ -8,7 +8,7 @@
 --   park: 0 = queue it if no node here can take it; 1 = park it, the caller tries other cells; 2 =
 --   park it at once unless the turn's node is here (the preferred node is in another cell, or an
 --   earlier job of the turn is being placed in one)
--- Returns: [for each job: {PLACED, placement}
+-- Returns: [for each job: placement (begins with the job)
 --   | {QUEUED | PARKED, code, label, affinity (`cell/node,...`: asked first), avoid (a node),
 --     looked}
 --   | {DUPLICATE, state, attempt, node, outcome, seq, spec} | {refusal, label}]
@@ -17,6 +17,7 @@
 -- Cost: O(log n) in nodes, O(pools of the demand) when they are full
 --- @include "includes/cell"
 --- @include "includes/lane"
+--- @include "includes/lane_names"
 --- @include "includes/stream"
 --- @include "includes/place"
 --- @include "includes/unanswered"
@@ -26,7 +27,7 @@
 local is_kept
 
 local function submit(job, spec_text, body, park, audio, policy)
-  local job_key = BASE .. 'job:' .. job
+  local job_key = JOB .. job
   local known, before = redis.call('HGET', job_key, 'state'), 0
   if known then
     local more = redis.call('HMGET', job_key, 'attempt', 'node', 'outcome', 'seq', 'spec', 'reason')
@@ -38,11 +39,12 @@ local function submit(job, spec_text, body, park, audio, policy)
     before = tonumber(more[1])
   end
   local spec = cmsgpack.unpack(spec_text)
-  local lane, session_key = spec.lane, BASE .. 'session:' .. spec.session
-  local at = 'at:' .. lane .. ':' .. spec.index
-  local epoch, closed, seq, trimmed, next_text, entry, skipped, fence, top, heard = unpack(
-    redis.call('HMGET', session_key, 'epoch', 'closed', 'seq', 'trimmed', 'next:' .. lane, at,
-      'skip:' .. lane, 'fence', 'top', 'heard'))
+  local lane, session_key = spec.lane, SESSION .. spec.session
+  local names = lane_names(lane)
+  local at = names[L_AT] .. spec.index
+  local epoch, owner, closed, seq, trimmed, next_text, entry, skip, fence, top, heard = unpack(
+    redis.call('HMGET', session_key, 'epoch', 'owner', 'closed', 'seq', 'trimmed', names[L_NEXT],
+      at, names[L_SKIP], 'fence', 'top', 'heard'))
   if not epoch then return { Reply.NO_SESSION, 'no_session' } end
   if closed then return { Reply.SESSION_CLOSED, 'session_closed' } end
   if spec.fence and tonumber(fence) ~= spec.fence then return { Reply.FENCED, 'owner' } end
@@ -51,7 +53,7 @@ local function submit(job, spec_text, body, park, audio, policy)
   end
   local next_index = tonumber(next_text)
   local refused =
-    lane_refuses(session_key, spec, next_index or 0, skipped, entry, policy.in_flight_max)
+    lane_refuses(session_key, spec, next_index or 0, skip, entry, policy.in_flight_max)
   if refused then return { refused, 'order' } end
   if seq - trimmed >= policy.outbox_max then return { Reply.OUTBOX_FULL, 'outbox' } end
 
@@ -63,8 +65,8 @@ local function submit(job, spec_text, body, park, audio, policy)
     code, label = Reply.NO_AVAILABLE_NODE, 'affinity_elsewhere'
   else
     -- Attempts continue after those of a cancelled job of this id, which a node may still hold.
-    placement, code, label, avoid = place(job, spec, before + 1, '', policy, park ~= '0', 'spec',
-      spec_text, 'body', body)
+    placement, code, label, avoid = place(job, spec, before + 1, '', owner or '', policy, park ~= '0',
+      'spec', spec_text, 'body', body)
   end
   local parked = not placement and (elsewhere or park ~= '0')
   if not placement then
@@ -115,7 +117,7 @@ local function submit(job, spec_text, body, park, audio, policy)
     end
     is_kept = true
   end
-  if placement then return { Reply.PLACED, placement } end
+  if placement then return placement end
   if not parked then return { Reply.QUEUED, code, label, '', '', looked } end
   return { Reply.PARKED, code, label, table.concat(turn_nodes(spec), ','), avoid or '', looked }
 end

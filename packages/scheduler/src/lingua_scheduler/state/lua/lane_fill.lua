@@ -25,7 +25,7 @@ local FILL_AHEAD_MAX = 256
 -- Arms the timer for the next one.
 local function fill_due_holes(s, lane, reason, policy)
   local session = s.session
-  local key, timer = BASE .. 'session:' .. session, 'g|' .. session .. '|' .. lane
+  local key, timer = SESSION .. session, 'g|' .. session .. '|' .. lane
   local prefix = 'at:' .. lane .. ':'
   local entries, next_fire, oldest = lane_entries(key, lane), nil, math.huge
   for i = #entries, 1, -1 do
@@ -52,7 +52,7 @@ end
 local function lane_fill(ARGV)
   local policy, session, lane = policy_of(ARGV[2]), ARGV[3], ARGV[4]
   local index, reason = tonumber(ARGV[5]), ARGV[7]
-  local key, timer = BASE .. 'session:' .. session, 'g|' .. session .. '|' .. lane
+  local key, timer = SESSION .. session, 'g|' .. session .. '|' .. lane
   local prefix = 'at:' .. lane .. ':'
   local s = session_read(session, lane, index)
   if s.epoch == '' then

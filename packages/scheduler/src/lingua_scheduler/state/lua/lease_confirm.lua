@@ -11,7 +11,7 @@
 
 local function lease_confirm(ARGV)
   local node, member, expires_at = ARGV[2], ARGV[3], now + ARGV[4]
-  local key, timer = BASE .. 'leases:' .. node, 'l|' .. ARGV[2] .. '|' .. ARGV[3]
+  local key, timer = LEASES .. node, 'l|' .. ARGV[2] .. '|' .. ARGV[3]
   local held = redis.call('ZSCORE', key, member)
   if held and tonumber(held) > now then
     redis.call('ZADD', key, expires_at, member)

@@ -11,7 +11,7 @@
 
 local function lease_release(ARGV)
   local policy, node, member = policy_of(ARGV[2]), ARGV[3], ARGV[4]
-  local expires_at = tonumber(redis.call('ZSCORE', BASE .. 'leases:' .. node, member) or 0)
+  local expires_at = tonumber(redis.call('ZSCORE', LEASES .. node, member) or 0)
   if ARGV[5] == '1' and expires_at > now then
     redis.call('ZADD', DUE, expires_at, 'l|' .. node .. '|' .. member)
     return { Reply.NOT_DUE, expires_at }

@@ -22,7 +22,7 @@ local function lease_reserve(ARGV)
     redis.call('HDEL', BASE .. 'reserved', member)
     redis.call('ZREM', DUE, 'l|' .. held .. '|' .. member)
   elseif held then
-    local expires_at = redis.call('ZSCORE', BASE .. 'leases:' .. held, member)
+    local expires_at = redis.call('ZSCORE', LEASES .. held, member)
     local n = node_read(held)
     if expires_at and tonumber(expires_at) > now and n[N_BLOCK] then
       return { Reply.RESERVED, held, n[N_BOOT], n[N_ACKS], n[N_INSTANCE] or '',
@@ -35,8 +35,8 @@ local function lease_reserve(ARGV)
   if only ~= '' then
     n = take_named(only, demand, pools, skip, member, expires_at, tie)
   else
-    node = ARGV[9] ~= '' and pick_apart(pools, skip, skips, tie, ARGV[9])
-      or ARGV[9] == '' and pick(pools, skip, skips, tie) or nil
+    node = ARGV[9] ~= '' and pick_apart(pools, skip, skips, tie, ARGV[9], '')
+      or ARGV[9] == '' and pick(pools, skip, skips, tie, '') or nil
     n = node and lease_take(node, member, expires_at, tie)
   end
   if not n then return { refusal(pools) } end

@@ -18,7 +18,7 @@
 
 local function node_beat(ARGV)
   local policy, node, boot = policy_of(ARGV[2]), ARGV[3], ARGV[4]
-  local beat, key = cmsgpack.unpack(ARGV[5]), BASE .. 'node:' .. ARGV[3]
+  local beat, key = cmsgpack.unpack(ARGV[5]), NODE .. ARGV[3]
   local known_boot, known_status, known_pool, known_good, known_bad, known_missing, since,
     silence_ms, known_acks, orphans, drain, conn = unpack(redis.call('HMGET', key, 'boot',
       'status', 'pool', 'good', 'bad', 'missing', 'registered_at', 'silence_ms', 'acks', 'orphans',
@@ -54,7 +54,7 @@ local function node_beat(ARGV)
   -- A lease that the node does not list in two heartbeats in a row is lost; a listed job without a
   -- lease is unknown.
   local lost, unknown, missing, extra = {}, {}, {}, 0
-  local leases = redis.call('ZRANGEBYSCORE', BASE .. 'leases:' .. node, '(' .. now, '+inf')
+  local leases = redis.call('ZRANGEBYSCORE', LEASES .. node, '(' .. now, '+inf')
   if beat.jobs then
     local runs, holds = {}, {}
     for _, job in ipairs(beat.jobs) do runs[job] = true end

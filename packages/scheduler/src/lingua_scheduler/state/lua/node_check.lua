@@ -11,7 +11,7 @@
 
 local function node_check(ARGV)
   local policy, node = policy_of(ARGV[2]), ARGV[3]
-  local key, timer = BASE .. 'node:' .. node, 'n|' .. ARGV[3]
+  local key, timer = NODE .. node, 'n|' .. ARGV[3]
   local known_status, beat_at, silence_ms, pool, orphans, hold = unpack(
     redis.call('HMGET', key, 'status', 'beat_at', 'silence_ms', 'pool', 'orphans', 'hold'))
   if not known_status then
@@ -22,10 +22,10 @@ local function node_check(ARGV)
   if status ~= 'offline' and silent_at <= now then
     status = 'offline'
     redis.call('HSET', key, 'status', status, 'block', OFFLINE, 'good', 0, 'bad', '', 'extra', 0)
-    redis.call('ZADD', BASE .. 'pool:' .. pool, OFFLINE, node)
+    redis.call('ZADD', POOL .. pool, OFFLINE, node)
   end
 
-  local move, leases = {}, redis.call('ZRANGE', BASE .. 'leases:' .. node, 0, -1)
+  local move, leases = {}, redis.call('ZRANGE', LEASES .. node, 0, -1)
   for _, lease in ipairs(leases) do
     if status == 'offline' or string.find(',' .. orphans .. ',', ',' .. lease .. ',', 1, true) then
       move[#move + 1] = lease
@@ -44,7 +44,7 @@ local function node_check(ARGV)
     if forget_at <= now then
       pool_leave(node, pool)
       redis.call('ZREM', BASE .. 'nodes', node)
-      redis.call('DEL', key, BASE .. 'leases:' .. node, BASE .. 'marks:' .. node)
+      redis.call('DEL', key, LEASES .. node, BASE .. 'marks:' .. node)
       redis.call('ZREM', DUE, timer, 'm|' .. node)
       return { Reply.GONE }
     end

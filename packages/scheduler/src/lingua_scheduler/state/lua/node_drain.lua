@@ -13,7 +13,7 @@
 
 local function node_drain(ARGV)
   local policy, node = policy_of(ARGV[2]), ARGV[3]
-  local key = BASE .. 'node:' .. node
+  local key = NODE .. node
   local known = redis.call('HMGET', key, 'status', 'over', 'hold')
   if not known[1] then return { Reply.NO_NODE } end
   local hold = ARGV[5] == '1' and ARGV[4] or known[3] or '0'

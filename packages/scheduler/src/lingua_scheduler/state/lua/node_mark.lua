@@ -14,7 +14,7 @@
 
 local function node_mark(ARGV)
   local policy, node, service = policy_of(ARGV[2]), ARGV[3], ARGV[4]
-  local key, marks, timer = BASE .. 'node:' .. ARGV[3], BASE .. 'marks:' .. ARGV[3], 'm|' .. ARGV[3]
+  local key, marks, timer = NODE .. ARGV[3], BASE .. 'marks:' .. ARGV[3], 'm|' .. ARGV[3]
   local known = redis.call('HMGET', key, 'can', 'pool', 'na_from', 'na_count')
   if not known[1] then
     redis.call('ZREM', DUE, timer)

@@ -12,7 +12,7 @@
 --- @include "includes/node_score"
 
 local function node_offline(ARGV)
-  local node, key = ARGV[3], BASE .. 'node:' .. ARGV[3]
+  local node, key = ARGV[3], NODE .. ARGV[3]
   local known = redis.call('HMGET', key, 'conn', 'pool', 'instance', 'status')
   if not known[1] then return { Reply.NO_NODE } end
   if ARGV[4] ~= '' and known[1] ~= ARGV[4] then return { Reply.FENCED } end
@@ -20,12 +20,12 @@ local function node_offline(ARGV)
     return { Reply.FENCED }
   end
   redis.call('HSET', key, 'status', 'offline', 'block', OFFLINE, 'good', 0, 'bad', '', 'extra', 0)
-  redis.call('ZADD', BASE .. 'pool:' .. known[2], OFFLINE, node)
+  redis.call('ZADD', POOL .. known[2], OFFLINE, node)
   local keep_ms = tonumber(ARGV[6])
   if keep_ms > 0 then
     redis.call('ZADD', DUE, now + keep_ms, 'n|' .. node)
     return { Reply.OK, {} }
   end
   redis.call('ZADD', DUE, now + tonumber(ARGV[2]), 'n|' .. node)
-  return { Reply.OK, redis.call('ZRANGE', BASE .. 'leases:' .. node, 0, -1) }
+  return { Reply.OK, redis.call('ZRANGE', LEASES .. node, 0, -1) }
 end

@@ -18,7 +18,7 @@
 local function node_register(ARGV)
   local policy, node, boot, conn = policy_of(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
   local can, about = cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
-  local key = BASE .. 'node:' .. node
+  local key = NODE .. node
   local known_boot, known_status, known_pool, known_drain, known_orphans, known_conn, hold = unpack(
     redis.call('HMGET', key, 'boot', 'status', 'pool', 'drain', 'orphans', 'conn', 'hold'))
   if about.again and known_conn and known_conn ~= conn then return { Reply.FENCED } end

@@ -11,7 +11,7 @@
 
 local function outbox_ack(ARGV)
   local session, seq = ARGV[2], tonumber(ARGV[4])
-  local key = BASE .. 'session:' .. session
+  local key = SESSION .. session
   local found = redis.call('HMGET', key, 'epoch', 'trimmed', 'seq', 'fence', 'hears')
   if not found[1] then return { Reply.NO_SESSION } end
   if ARGV[5] ~= '0' and found[4] ~= ARGV[5] then return { Reply.FENCED } end
@@ -20,13 +20,13 @@ local function outbox_ack(ARGV)
   if seq > tonumber(found[3]) then return { Reply.TRIMMED, tonumber(found[3]) } end
   if seq > trimmed then
     if found[5] then
-      local outbox = BASE .. 'outbox:' .. session
+      local outbox = OUTBOX .. session
       for _, entry in ipairs(redis.call('LRANGE', outbox, 0, seq - trimmed - 1)) do
         local id = heard_of(entry)
         if id then heard_drop(id, session) end
       end
     end
-    redis.call('LTRIM', BASE .. 'outbox:' .. session, seq - trimmed, -1)
+    redis.call('LTRIM', OUTBOX .. session, seq - trimmed, -1)
     redis.call('HSET', key, 'trimmed', seq)
     trimmed = seq
   end

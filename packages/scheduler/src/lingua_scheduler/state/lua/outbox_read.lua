@@ -11,13 +11,13 @@
 
 local function outbox_read(ARGV)
   local session, after = ARGV[2], tonumber(ARGV[4])
-  local found = redis.call('HMGET', BASE .. 'session:' .. session, 'epoch', 'trimmed', 'seq')
+  local found = redis.call('HMGET', SESSION .. session, 'epoch', 'trimmed', 'seq')
   if not found[1] then return { Reply.NO_SESSION } end
   if ARGV[3] ~= '' and ARGV[3] ~= found[1] then return { Reply.EPOCH_CHANGED, found[1] } end
   local trimmed, last = tonumber(found[2]), tonumber(found[3])
   if after < trimmed or after > last then return { Reply.TRIMMED, trimmed, last } end
   local from = after - trimmed
-  local key, out, bytes = BASE .. 'outbox:' .. session, {}, 0
+  local key, out, bytes = OUTBOX .. session, {}, 0
   -- One by one, because translated speech is large and a resuming client may have missed much.
   for i = 1, math.min(tonumber(ARGV[5]), last - after) do
     local entry = redis.call('LINDEX', key, from + i - 1)

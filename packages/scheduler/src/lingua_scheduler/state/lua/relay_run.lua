@@ -17,13 +17,13 @@ local function relay_run(ARGV)
   local LISTENERS_MORE = 4
   local policy, session, done = policy_of(ARGV[2]), ARGV[3], {}
   for i = 4, #ARGV do done[ARGV[i]] = true end
-  local key, s, out, ahead = BASE .. 'session:' .. session, session_read(session, '', 0), {}, {}
+  local key, s, out, ahead = SESSION .. session, session_read(session, '', 0), {}, {}
   local before = s.seq
   relay_walk(session, s, policy, done, out, LISTENERS_MORE * policy.hear_at_once, ahead)
   if s.seq ~= before then
     redis.call('HSET', key, 'seq', s.seq)
     if redis.call('HEXISTS', key, 'closed') == 1 then
-      redis.call('PEXPIRE', BASE .. 'outbox:' .. session, policy.resume_ms)
+      redis.call('PEXPIRE', OUTBOX .. session, policy.resume_ms)
     end
   end
   return { Reply.OK, s.epoch, s.owner, session, outcomes_of(out), ahead, out.is_cut and 1 or 0 }

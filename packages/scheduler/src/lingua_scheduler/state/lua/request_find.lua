@@ -10,8 +10,8 @@
 --- @include "includes/unanswered"
 
 local function request_find(ARGV)
-  local told = redis.call('HGET', BASE .. 'session:' .. ARGV[3], 'told:' .. ARGV[2]) or ''
-  local f = redis.call('HMGET', BASE .. 'job:' .. ARGV[2], 'state', 'outcome', 'attempt', 'seq',
+  local told = redis.call('HGET', SESSION .. ARGV[3], 'told:' .. ARGV[2]) or ''
+  local f = redis.call('HMGET', JOB .. ARGV[2], 'state', 'outcome', 'attempt', 'seq',
     'reason', 'spec', 'answer')
   if not f[1] or unanswered(f[1], f[2], f[5]) then return { Reply.NO_JOB, told } end
   return { Reply.OK, told, f[1], f[2] or '', tonumber(f[3]), tonumber(f[4] or 0), f[5] or '-', f[6],

@@ -9,7 +9,7 @@
 --- @include "includes/cell"
 
 local function room_note(ARGV)
-  local key = BASE .. 'session:' .. ARGV[2]
+  local key = SESSION .. ARGV[2]
   local found = redis.call('HMGET', key, 'epoch', 'closed', 'fence')
   if not found[1] then return { Reply.NO_SESSION } end
   if found[2] then return { Reply.SESSION_CLOSED } end

@@ -23,7 +23,7 @@ end
 
 local function session_close(ARGV)
   local policy, session = policy_of(ARGV[2]), ARGV[3]
-  local key, timer = BASE .. 'session:' .. session, 's|' .. session
+  local key, timer = SESSION .. session, 's|' .. session
   local found = redis.call('HMGET', key, 'epoch', 'closed', 'lanes', 'fence')
   if not found[1] or found[2] then
     redis.call('ZREM', DUE, timer)
@@ -91,7 +91,7 @@ local function session_close(ARGV)
   redis.call('HSET', key, 'closed', now, unpack(ARGV, 7))
   local spoken = speech_ended(key)
   redis.call('PEXPIRE', key, policy.resume_ms)
-  redis.call('PEXPIRE', BASE .. 'outbox:' .. session, policy.resume_ms)
+  redis.call('PEXPIRE', OUTBOX .. session, policy.resume_ms)
   redis.call('ZREM', DUE, timer)
   for _, node in ipairs(order) do serve_waiting(node, nodes[node], policy, placed) end
   return { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out), freed, placed, cancelled,

@@ -9,7 +9,7 @@
 --- @include "includes/stream"
 
 local function session_note(ARGV)
-  local key = BASE .. 'session:' .. ARGV[2]
+  local key = SESSION .. ARGV[2]
   local s = redis.call('HMGET', key, 'fence', 'top', 'heard')
   if not s[1] then return { Reply.NO_SESSION } end
   if s[1] ~= ARGV[3] then return { Reply.FENCED } end

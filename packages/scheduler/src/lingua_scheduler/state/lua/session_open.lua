@@ -12,7 +12,7 @@
 
 local function session_open(ARGV)
   local session, owner, tenant = ARGV[2], ARGV[3], ARGV[4]
-  local key, fence = BASE .. 'session:' .. session, tonumber(ARGV[6])
+  local key, fence = SESSION .. session, tonumber(ARGV[6])
   local found = redis.call('HMGET', key, 'epoch', 'owner', 'closed', 'fence', 'tenant')
   local known = tonumber(found[4] or 0)
   if found[1] and found[5] ~= tenant then return { Reply.FENCED, 'tenant' } end
@@ -41,7 +41,7 @@ local function session_open(ARGV)
       -- The outcomes in the outbox get new positions; a client recognises known ones by index.
       epoch = string.format('%.0f', math.max(now, wall, epoch + 1))
       redis.call('HSET', key, 'epoch', epoch, 'trimmed', 0,
-        'seq', redis.call('LLEN', BASE .. 'outbox:' .. session))
+        'seq', redis.call('LLEN', OUTBOX .. session))
     end
     redis.call('ZADD', DUE, now + ARGV[5], 's|' .. session)
     return { Reply.RESUMED, epoch, fence }
@@ -50,7 +50,7 @@ local function session_open(ARGV)
   local epoch = math.max(now, wall, found[1] and found[1] + 1 or 0)
   -- The owner of the closed session must not count as the owner of this one.
   fence = math.max(fence, fence > 0 and found[2] == owner and known or known + 1)
-  redis.call('DEL', key, BASE .. 'outbox:' .. session)
+  redis.call('DEL', key, OUTBOX .. session)
   redis.call('HSET', key, 'epoch', epoch, 'owner', owner, 'fence', fence, 'tenant', tenant,
     'seq', 0, 'trimmed', 0, 'opened_at', now, unpack(ARGV, 9))
   if ARGV[8] ~= '' then redis.call('HSET', key, 'ended', ARGV[8]) end

@@ -9,7 +9,7 @@
 local function session_renew(ARGV)
   local lost = {}
   for i = 4, #ARGV do
-    local found = redis.call('HMGET', BASE .. 'session:' .. ARGV[i], 'owner', 'closed')
+    local found = redis.call('HMGET', SESSION .. ARGV[i], 'owner', 'closed')
     if found[1] == ARGV[3] and not found[2] then
       redis.call('ZADD', DUE, now + tonumber(ARGV[2]), 's|' .. ARGV[i])
     else

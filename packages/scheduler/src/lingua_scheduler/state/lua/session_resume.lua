@@ -16,7 +16,7 @@
 --- @include "includes/speech"
 
 local function session_resume(ARGV)
-  local session, key = ARGV[2], BASE .. 'session:' .. ARGV[2]
+  local session, key = ARGV[2], SESSION .. ARGV[2]
   local epoch, former_owner, closed, former_fence, tenant, token, about, heard, heard_ms, top, last,
     first, lane_names = unpack(redis.call('HMGET', key, 'epoch', 'owner', 'closed', 'fence',
       'tenant', 'token', 'about', 'heard', 'heard_ms', 'top', 'seq', 'trimmed', 'lanes'))
@@ -28,7 +28,7 @@ local function session_resume(ARGV)
   if epoch == ARGV[7] and after > seq then
     -- The client has outcomes that the store lost: positions start anew.
     epoch = string.format('%.0f', math.max(now, wall, epoch + 1))
-    seq = redis.call('LLEN', BASE .. 'outbox:' .. session)
+    seq = redis.call('LLEN', OUTBOX .. session)
     redis.call('HSET', key, 'epoch', epoch, 'trimmed', 0, 'seq', seq)
   end
   local fence = former_fence + 1
@@ -41,7 +41,7 @@ local function session_resume(ARGV)
       if lane ~= '~' then open[#open + 1] = entry[1] end
       known = math.max(known, entry[1] + 1)
       local job = not seen[entry[1]] and string.match(entry[3], '^%d+ (.+)$')
-      local found = job and redis.call('HGET', BASE .. 'job:' .. job, 'spec')
+      local found = job and redis.call('HGET', JOB .. job, 'spec')
       local spec = found and cmsgpack.unpack(found)
       if spec and spec.ms and redis.call('HEXISTS', key, 'of:' .. entry[1]) == 0 then
         seen[entry[1]] = true

@@ -11,7 +11,7 @@
 --- @include "includes/speech"
 
 local function session_speech(ARGV)
-  local key = BASE .. 'session:' .. ARGV[2]
+  local key = SESSION .. ARGV[2]
   if redis.call('EXISTS', key) == 0 then return { Reply.NO_SESSION } end
   return { Reply.OK, speech_of(key) }
 end

@@ -11,7 +11,7 @@
 
 local function turn_end(ARGV)
   local policy, session, turn = policy_of(ARGV[2]), ARGV[3], ARGV[4]
-  local key = BASE .. 'session:' .. session
+  local key = SESSION .. session
   local found = redis.call('HMGET', key, 'epoch', 'owner', 'lanes', 'fence')
   if not found[1] then return { Reply.NO_SESSION } end
   if ARGV[5] ~= '0' and found[4] ~= ARGV[5] then return { Reply.FENCED } end

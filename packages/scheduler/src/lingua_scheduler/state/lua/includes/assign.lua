@@ -5,7 +5,7 @@
 -- The node of the turn's earlier jobs as `cell/node`: that of this language, else that of the turn.
 local function turn_affinity(spec)
   if not spec.turn then return nil end
-  local found = redis.call('HMGET', BASE .. 'session:' .. spec.session,
+  local found = redis.call('HMGET', SESSION .. spec.session,
     'turn:' .. spec.turn .. '/' .. spec.lane, 'turn:' .. spec.turn)
   return found[1] or found[2] or nil
 end
@@ -24,7 +24,7 @@ end
 local function turn_nodes(spec)
   local nodes, known = {}, {}
   if not spec.turn then return nodes end
-  local key, turn = BASE .. 'session:' .. spec.session, 'turn:' .. spec.turn
+  local key, turn = SESSION .. spec.session, 'turn:' .. spec.turn
   local found = redis.call('HMGET', key, turn .. '/' .. spec.lane, turn, 'lanes')
   add_new(nodes, known, found, 2)
   if #nodes == 0 then return nodes end
@@ -48,13 +48,13 @@ local function assign(job, spec, attempt, cell, node, n, policy, ...)
     moved = affinity and affinity ~= holder and 1 or 0
     if affinity ~= holder then
       local field = 'turn:' .. spec.turn .. (affinity and '/' .. spec.lane or '')
-      redis.call('HSET', BASE .. 'session:' .. spec.session, field, holder)
+      redis.call('HSET', SESSION .. spec.session, field, holder)
     end
   end
   if policy.spread then
-    redis.call('HSET', BASE .. 'session:' .. spec.session, 'last_node', node, 'last_node_at', now)
+    redis.call('HSET', SESSION .. spec.session, 'last_node', node, 'last_node_at', now)
   end
-  redis.call('HSET', BASE .. 'job:' .. job, 'state', 'CREATED', 'attempt', attempt, 'node', node,
+  redis.call('HSET', JOB .. job, 'state', 'CREATED', 'attempt', attempt, 'node', node,
     'cell', cell, 'boot', n[N_BOOT], 'acks', n[N_ACKS], 'ends_at', ends_at, 'due_at', due_at,
     'placed_at', now, ...)
   redis.call('ZADD', DUE, due_at, 'j|' .. job)

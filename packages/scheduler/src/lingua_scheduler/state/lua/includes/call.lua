@@ -1,6 +1,9 @@
 -- What the current call works on; every call sets it at its start.
 -- DUE: the timer set of the cell; BASE: the beginning of all its keys; CELL: its name.
 local DUE, BASE, CELL
+-- The keys of the cell that are used most, and the beginnings of others.
+local DEMANDS, WAITING, PENDING
+local SESSION, JOB, OUTBOX, NODE, POOL, LEASES
 -- The server's own time, for display and for values that must increase; the cell's time, which
 -- decides.
 local wall, now

@@ -9,7 +9,7 @@
 
 -- record: state, attempt, node, cell, spec, ended; other fields are read where they are needed.
 local function job_read(job)
-  local f = redis.call('HMGET', BASE .. 'job:' .. job, 'state', 'attempt', 'node', 'cell', 'spec')
+  local f = redis.call('HMGET', JOB .. job, 'state', 'attempt', 'node', 'cell', 'spec')
   if not f[1] then return nil end
   return { state = f[1], attempt = tonumber(f[2]), attempt_text = f[2], node = f[3] or '',
     cell = f[4], spec = cmsgpack.unpack(f[5]), ended = f[1] == 'FINISHED' or f[1] == 'RELEASED' }
@@ -30,7 +30,7 @@ end
 -- The remains of some jobs: a place in the queue, their audio, the end of their turn.
 local function job_leaves(job, record)
   local spec = record.spec
-  local key = BASE .. 'session:' .. spec.session
+  local key = SESSION .. spec.session
   if record.node == '' then queue_remove(job, spec.demand) end
   if spec.audio then
     local audio_key = BASE .. 'audio:' .. spec.session .. '|' .. spec.index
@@ -53,10 +53,10 @@ end
 -- `out` collects seq, entry of all outcomes that this releases. `text`: the payload without sound,
 -- for the speaker and for listeners that need only the text. Returns the session's fields.
 local function job_finish(job, record, kind, reason, payload, policy, out, text)
-  local spec, key = record.spec, BASE .. 'job:' .. job
+  local spec, key = record.spec, JOB .. job
   local s = session_read(spec.session, spec.lane, spec.index)
   if spec.ms then
-    s.ended = account(BASE .. 'session:' .. spec.session, s.ended, spec, fate_of(kind))
+    s.ended = account(SESSION .. spec.session, s.ended, spec, fate_of(kind))
   end
   -- A named request: its client may ask for this answer again.
   if spec.sound then redis.call('HSET', key, 'answer', payload) end

@@ -62,16 +62,16 @@ end
 -- Puts an outcome into one listener's outbox, once. Adds to `rows`: listener, owner, epoch, seq;
 -- `heard_note` must follow. Returns false if the session does not exist.
 local function hear(name, item, policy, rows)
-  local key = BASE .. 'session:' .. name
+  local key = SESSION .. name
   local l = redis.call('HMGET', key, 'epoch', 'owner', 'closed', 'seq', 'trimmed', item.from)
   if not l[1] then return false end
   if l[3] or heard_before(l[6], item) then return true end
   local own = l[4] + 1
-  redis.call('RPUSH', BASE .. 'outbox:' .. name, item.entry)
+  redis.call('RPUSH', OUTBOX .. name, item.entry)
   redis.call('HSET', key, 'seq', own, 'hears', 1, item.from, item.place)
   if l[4] - l[5] >= policy.outbox_max then
     -- Its client is disconnected for long: the oldest entry is removed, and a resume reports that.
-    local gone = heard_of(redis.call('LPOP', BASE .. 'outbox:' .. name) or '')
+    local gone = heard_of(redis.call('LPOP', OUTBOX .. name) or '')
     if gone then heard_drop(gone, name) end
     redis.call('HSET', key, 'trimmed', l[5] + 1)
   end

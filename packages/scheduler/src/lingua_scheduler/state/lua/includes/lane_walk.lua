@@ -4,14 +4,14 @@
 --- @include "includes/cell"
 
 local function job_released(job, seq, policy)
-  local key = BASE .. 'job:' .. job
+  local key = JOB .. job
   redis.call('HSET', key, 'state', 'RELEASED', 'seq', seq)
   redis.call('PEXPIRE', key, policy.binding_ms)
 end
 
 -- Releases from s.next on. `done` collects the fields to drop.
 local function lane_walk(session, lane, s, policy, out, done)
-  local key, prefix, skip = BASE .. 'session:' .. session, 'at:' .. lane .. ':', s.skip
+  local key, prefix, skip = SESSION .. session, 'at:' .. lane .. ':', s.skip
   while true do
     local field = prefix .. s.next
     local value = redis.call('HGET', key, field)

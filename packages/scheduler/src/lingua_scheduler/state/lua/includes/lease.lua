@@ -6,10 +6,10 @@
 -- Takes a slot of `node` if it can take work now; returns the node's fields, or nil.
 local function lease_take(node, member, expires_at, tie)
   local n = node_read(node)
-  if not n[N_BLOCK] then return nil end
-  local leased = leased_count(node)
-  if node_score(n, leased, tie) >= FULL then return nil end
-  redis.call('ZADD', BASE .. 'leases:' .. node, expires_at, member)
-  redis.call('ZADD', BASE .. 'pool:' .. n[N_POOL], node_score(n, leased + 1, tie), node)
+  if n[N_BLOCK] ~= '0' then return nil end
+  local used, max = leased_count(node) + n[N_EXTRA], tonumber(n[N_MAX])
+  if used >= max then return nil end
+  redis.call('ZADD', LEASES .. node, expires_at, member)
+  redis.call('ZADD', POOL .. n[N_POOL], load_score(used + 1, max, tie), node)
   return n
 end

@@ -4,10 +4,10 @@
 
 -- Frees a slot; returns the node's fields if there was one to free.
 local function lease_free(node, member, tie)
-  if redis.call('ZREM', BASE .. 'leases:' .. node, member) == 0 then return nil end
+  if redis.call('ZREM', LEASES .. node, member) == 0 then return nil end
   local n = node_read(node)
   if n[N_BLOCK] then
-    redis.call('ZADD', BASE .. 'pool:' .. n[N_POOL], node_score(n, leased_count(node), tie), node)
+    redis.call('ZADD', POOL .. n[N_POOL], node_score(n, leased_count(node), tie), node)
   end
   return n
 end

@@ -43,11 +43,11 @@ local function pool_descriptor(can, services)
 end
 
 local function pool_leave(node, pool)
-  local key = BASE .. 'pool:' .. pool
+  local key = POOL .. pool
   redis.call('ZREM', key, node)
   if redis.call('EXISTS', key) == 0 then
     redis.call('HDEL', BASE .. 'pools', pool)
-    redis.call('UNLINK', BASE .. 'demands')
+    redis.call('UNLINK', DEMANDS)
   end
 end
 
@@ -57,10 +57,10 @@ local function pool_enter(node, can, former)
   local pool = string.sub(redis.sha1hex(descriptor), 1, 12)
   if pool == former then return pool end
   if redis.call('HSETNX', BASE .. 'pools', pool, descriptor) == 1 then
-    redis.call('UNLINK', BASE .. 'demands')
+    redis.call('UNLINK', DEMANDS)
   end
-  redis.call('HSET', BASE .. 'node:' .. node, 'pool', pool)
-  redis.call('ZADD', BASE .. 'pool:' .. pool, OFFLINE, node)
+  redis.call('HSET', NODE .. node, 'pool', pool)
+  redis.call('ZADD', POOL .. pool, OFFLINE, node)
   if former then pool_leave(node, former) end
   return pool
 end

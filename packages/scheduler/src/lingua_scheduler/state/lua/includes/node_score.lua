@@ -8,20 +8,46 @@ local TIES, FULL, OFFLINE = 1048576, 2000000000, 6000000000
 
 -- The fields of a node that placement reads; block is the band, 0 = none.
 local N_BLOCK, N_MAX, N_EXTRA, N_POOL, N_BOOT, N_ACKS, N_INSTANCE = 1, 2, 3, 4, 5, 6, 7
-local function node_read(node)
-  return redis.call('HMGET', BASE .. 'node:' .. node,
-    'block', 'max', 'extra', 'pool', 'boot', 'acks', 'instance')
+
+-- The instances that have the sockets of nodes, by the node's key, as last read here: placement
+-- prefers nodes of the session's own instance. One that is out of date costs a message.
+local HOSTS_MAX = 16384
+local hosts, host_count = {}, 0
+
+local function host_note(key, instance)
+  if not hosts[key] then
+    if host_count >= HOSTS_MAX then hosts, host_count = {}, 0 end
+    host_count = host_count + 1
+  end
+  hosts[key] = instance
 end
 
-local function node_score(n, leased, tie)
-  if n[N_BLOCK] ~= '0' then return tonumber(n[N_BLOCK]) end
-  local used, max = leased + n[N_EXTRA], tonumber(n[N_MAX])
+local function host_of(node)
+  local key = NODE .. node
+  if not hosts[key] then host_note(key, redis.call('HGET', key, 'instance') or '') end
+  return hosts[key]
+end
+
+local function node_read(node)
+  local key = NODE .. node
+  local n = redis.call('HMGET', key, 'block', 'max', 'extra', 'pool', 'boot', 'acks', 'instance')
+  if hosts[key] ~= n[N_INSTANCE] then host_note(key, n[N_INSTANCE] or '') end
+  return n
+end
+
+-- The score of a node without a block.
+local function load_score(used, max, tie)
   if used >= max then return FULL end
   return math.floor(1000 * used / max) * TIES + tie
 end
 
+local function node_score(n, leased, tie)
+  if n[N_BLOCK] ~= '0' then return tonumber(n[N_BLOCK]) end
+  return load_score(leased + n[N_EXTRA], tonumber(n[N_MAX]), tie)
+end
+
 local function leased_count(node)
-  return redis.call('ZCOUNT', BASE .. 'leases:' .. node, now + 1, '+inf')
+  return redis.call('ZCOUNT', LEASES .. node, now + 1, '+inf')
 end
 
 -- A job's own pseudo-random number, stable for the job: the tie-break and the start of its search.

@@ -18,14 +18,14 @@ local function node_arm(node, at)
 end
 
 local function node_leases(node)
-  return redis.call('ZRANGE', BASE .. 'leases:' .. node, 0, -1)
+  return redis.call('ZRANGE', LEASES .. node, 0, -1)
 end
 
 -- Updates the score of the node and, if it can take work, places waiting jobs on it.
 local function node_settled(node, policy, placed)
   local n = node_read(node)
   local score = node_score(n, leased_count(node), 0)
-  redis.call('ZADD', BASE .. 'pool:' .. n[N_POOL], score, node)
+  redis.call('ZADD', POOL .. n[N_POOL], score, node)
   if score < FULL then serve_waiting(node, n[N_POOL], policy, placed) end
   return placed
 end

@@ -1,13 +1,16 @@
 -- The placement policy inside one cell: the same order as jobs/placement.py, its pure twin. Among
 -- equally broad pools the first two with a free node are compared, starting at a pool chosen by the
 -- job's own pseudo-random number, or at the pool that last served the session and its languages,
--- which loses only to a clearly less loaded one. Within a pool the least loaded node wins. O(log n)
--- in nodes.
+-- which loses only to a clearly less loaded one. Within a pool the least loaded node wins; of its
+-- least loaded nodes, one whose socket is on the instance of the job's session wins unless another
+-- one is clearly less loaded. O(log n) in nodes.
+--- @include "includes/cell"
 --- @include "includes/lease"
 --- @include "includes/demand"
--- A quarter of the slots, in units of the score.
---- @include "includes/cell"
-local STICKY = 250 * TIES
+-- How much more loaded what is preferred may be, in units of the score: a quarter of the slots.
+local STICKY, NEARER = 250 * TIES, 250 * TIES
+-- How many nodes of a pool are considered when the least loaded one is on another instance.
+local NEAR_LOOK = 8
 -- The group of pools of the last pick, the narrowest is 1.
 local rank
 local LOOKED_MAX = 32
@@ -17,56 +20,76 @@ local LOOKED_MAX = 32
 local function skipped(skip, node)
   local boot = skip['*'] or skip[node]
   if not boot then return false end
-  return boot == '*' or boot == redis.call('HGET', BASE .. 'node:' .. node, 'boot')
+  return boot == '*' or boot == redis.call('HGET', NODE .. node, 'boot')
 end
 
-local function pool_top(pool, skip, skips)
-  local top = redis.call('ZRANGE', BASE .. 'pool:' .. pool, 0, skips, 'WITHSCORES')
-  for i = 1, #top, 2 do
-    local score = tonumber(top[i + 1])
-    local out = skips > 0 and score < FULL and skipped(skip, top[i])
-    if looked and #looked < LOOKED_MAX then
-      looked[#looked + 1] = pool .. ' ' .. top[i] .. ' ' .. (out and 'tried' or top[i + 1])
+-- Adds a considered node for operators.
+local function look_note(pool, node, score)
+  if #looked < LOOKED_MAX then looked[#looked + 1] = pool .. ' ' .. node .. ' ' .. score end
+end
+
+-- The node that a pool offers, with its score, and whether it is on the instance `near` ('' = any
+-- node is as good). The second read is for nodes beside the least loaded one.
+local function pool_top(pool, skip, skips, near)
+  local key, first, last = POOL .. pool, 0, skips
+  local best, best_score, seen = nil, nil, 0
+  for _ = 1, near == '' and 1 or 2 do
+    local top = redis.call('ZRANGE', key, first, last, 'WITHSCORES')
+    for i = 1, #top, 2 do
+      local node, score = top[i], tonumber(top[i + 1])
+      local out = skips > 0 and score < FULL and skipped(skip, node)
+      if looked then look_note(pool, node, out and 'tried' or top[i + 1]) end
+      if score >= FULL or best and score - best_score >= NEARER then return best, best_score end
+      if not out then
+        if near == '' or host_of(node) == near then return node, score, near ~= '' end
+        if not best then best, best_score = node, score end
+        seen = seen + 1
+        if seen == NEAR_LOOK then return best, best_score end
+      end
     end
-    if score >= FULL then return nil end
-    if not out then return top[i], score end
+    if #top < 2 * (last - first + 1) then break end
+    first, last = last + 1, skips + NEAR_LOOK - 1
   end
-  return nil
+  return best, best_score
 end
 
--- spec: of the job, if its session is in this cell and has sticky pools; else nil.
-local function pick(pools, skip, skips, tie, spec)
-  local from = 1
-  rank = 0
-  while string.byte(pools, from) == 59 do
-    local to = string.find(pools, '[;#]', from + 1)
-    local group = string.sub(pools, from + 1, to - 1)
-    local count = (#group + 1) / POOL_WIDTH
-    from, rank = to, rank + 1
+-- The place of the pool that last served the session and these languages in a group, or nil; the
+-- session's key, nil if it does not exist; and the languages.
+local function sticky_place(group, spec)
+  local session, pair = SESSION .. spec.session, string.match(spec.demand, '^[^|]*')
+  local known = redis.call('HMGET', session, 'epoch', 'pool:' .. spec.lane)
+  local of, pool = string.match(known[2] or '', '^(.-) (.*)$')
+  return of == pair and group.place[pool] or nil, known[1] and session, pair
+end
+
+-- near: the instance of the job's session; '' if it is not known. spec: of the job, if its session
+-- is in this cell and has sticky pools; else nil.
+local function pick(pools, skip, skips, tie, near, spec)
+  local groups = pool_groups(pools)
+  for number = 1, #groups do
+    local group = groups[number]
+    local count = #group
     local first, best, best_score, seen = math.floor(tie * count / TIES), nil, FULL, 0
     local session, pair, kept, chosen
+    rank = number
     if spec and count > 1 then
-      session, pair = BASE .. 'session:' .. spec.session, string.match(spec.demand, '^[^|]*')
-      local known = redis.call('HMGET', session, 'epoch', 'pool:' .. spec.lane)
-      local of, pool = string.match(known[2] or '', '^(.-) (.*)$')
-      local at = of == pair and string.find(group, pool, 1, true)
-      if at then first, kept = (at - 1) / POOL_WIDTH, pool end
-      if not known[1] then session = nil end
+      kept, session, pair = sticky_place(group, spec)
+      if kept then first = kept - 1 end
     end
     for i = 0, count - 1 do
-      local at = ((first + i) % count) * POOL_WIDTH
-      local pool = string.sub(group, at + 1, at + POOL_WIDTH - 1)
-      local node, score = pool_top(pool, skip, skips)
+      local place = (first + i) % count + 1
+      local node, score, is_near = pool_top(group[place], skip, skips, near)
       if node then
-        if pool == kept then score = score - STICKY end
-        if score < best_score then best, best_score, chosen = node, score, pool end
+        if is_near then score = score - NEARER end
+        if place == kept then score = score - STICKY end
+        if score < best_score then best, best_score, chosen = node, score, place end
         seen = seen + 1
         if seen == 2 then break end
       end
     end
     if best then
       if session and chosen ~= kept then
-        redis.call('HSET', session, 'pool:' .. spec.lane, pair .. ' ' .. chosen)
+        redis.call('HSET', session, 'pool:' .. spec.lane, pair .. ' ' .. group[chosen])
       end
       return best
     end
@@ -94,7 +117,7 @@ local function refusal(pools)
   end
   local counts, online, seen = { 0, 0, 0, 0 }, 0, 0
   for pool in string.gmatch(string.match(pools, '^[^#]+'), '%x+') do
-    local key = BASE .. 'pool:' .. pool
+    local key = POOL .. pool
     seen = seen + 1
     if seen <= POOLS_EXPLAINED_MAX then
       for i, band in ipairs(BANDS) do

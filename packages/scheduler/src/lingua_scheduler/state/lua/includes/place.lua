@@ -6,9 +6,11 @@
 --- @include "includes/cell"
 --- @include "includes/take_named"
 
+local NONE = {}
+
 local function tried_boots(tried)
+  if tried == '' then return NONE, 0 end
   local skip, count = {}, 0
-  if tried == '' then return skip, count end
   for node, boot in string.gmatch(tried, '([^@,]+)@([^,]*)') do
     if not skip[node] then count = count + 1 end
     skip[node] = boot
@@ -36,21 +38,26 @@ end
 
 -- The node of this session's last job, if that was recent.
 local function spread_from(spec, spread_ms)
-  local last = redis.call('HMGET', BASE .. 'session:' .. spec.session, 'last_node', 'last_node_at')
+  local last = redis.call('HMGET', SESSION .. spec.session, 'last_node', 'last_node_at')
   return last[1] and now - last[2] < spread_ms and last[1] or nil
 end
 
+-- The instance of the job's session; '' if the session is not known.
+local function session_owner(spec)
+  return redis.call('HGET', SESSION .. spec.session, 'owner') or ''
+end
+
 -- Picks a node other than this one.
-local function pick_apart(pools, skip, skips, tie, avoid, sticky)
+local function pick_apart(pools, skip, skips, tie, avoid, near, sticky)
   local apart = {}
   for node, boot in pairs(skip) do apart[node] = boot end
   apart[avoid] = '*'
-  return pick(pools, apart, skips + 1, tie, sticky)
+  return pick(pools, apart, skips + 1, tie, near, sticky)
 end
 
--- `apart`: no second try here without the spread exclusion, because other cells are asked with it
+-- near: the instance of the job's session. `apart`: no second try here without the spread exclusion, because other cells are asked with it
 -- first. Returns the placement; or nil, code, label, the node to avoid.
-local function place(job, spec, attempt, tried, policy, apart, ...)
+local function place(job, spec, attempt, tried, near, policy, apart, ...)
   local member, expires_at, tie = job .. '|' .. attempt, lease_expiry(policy), job_tie(job)
   local skip, skips = tried_boots(tried)
   local pools, sticky = demand_pools(spec.demand), policy.sticky_pools and spec or nil
@@ -62,8 +69,10 @@ local function place(job, spec, attempt, tried, policy, apart, ...)
   end
   if not n then
     local avoid = policy.spread and not in_turn and spread_from(spec, policy.spread_ms) or nil
-    node = avoid and pick_apart(pools, skip, skips, tie, avoid, sticky) or nil
-    if not node and not (avoid and apart) then node = pick(pools, skip, skips, tie, sticky) end
+    node = avoid and pick_apart(pools, skip, skips, tie, avoid, near, sticky) or nil
+    if not node and not (avoid and apart) then
+      node = pick(pools, skip, skips, tie, near, sticky)
+    end
     how = rank
     if not node then
       local code, label = refusal(pools)

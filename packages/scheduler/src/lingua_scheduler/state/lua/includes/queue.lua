@@ -5,26 +5,26 @@
 local WAITING_DEMANDS_MAX = 256
 
 local function queue_full(demand, jobs_max)
-  if redis.call('ZCARD', BASE .. 'pending') >= jobs_max then return true end
-  return redis.call('ZCARD', BASE .. 'waiting') >= WAITING_DEMANDS_MAX
-    and not redis.call('ZSCORE', BASE .. 'waiting', demand)
+  if redis.call('ZCARD', PENDING) >= jobs_max then return true end
+  return redis.call('ZCARD', WAITING) >= WAITING_DEMANDS_MAX
+    and not redis.call('ZSCORE', WAITING, demand)
 end
 
 local function queue_add(job, spec, deadline)
   local place = deadline + spec.index % 4096 / 4096
-  redis.call('ZADD', BASE .. 'pending', deadline, job)
+  redis.call('ZADD', PENDING, deadline, job)
   redis.call('ZADD', BASE .. 'queue:' .. spec.demand, place, job)
-  redis.call('ZADD', BASE .. 'waiting', 'LT', place, spec.demand)
+  redis.call('ZADD', WAITING, 'LT', place, spec.demand)
 end
 
 local function queue_remove(job, demand)
-  if redis.call('ZREM', BASE .. 'pending', job) == 0 then return end
+  if redis.call('ZREM', PENDING, job) == 0 then return end
   local queue = BASE .. 'queue:' .. demand
   redis.call('ZREM', queue, job)
   local first = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
   if first[1] then
-    redis.call('ZADD', BASE .. 'waiting', first[2], demand)
+    redis.call('ZADD', WAITING, first[2], demand)
   else
-    redis.call('ZREM', BASE .. 'waiting', demand)
+    redis.call('ZREM', WAITING, demand)
   end
 end

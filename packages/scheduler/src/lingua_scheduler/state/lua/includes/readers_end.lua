@@ -3,7 +3,7 @@
 --- @include "includes/cell"
 --- @include "includes/release"
 local function readers_end(spec, kind, head, text, policy, out)
-  local key, field = BASE .. 'session:' .. spec.session, 'at:~:' .. spec.index
+  local key, field = SESSION .. spec.session, 'at:~:' .. spec.index
   local put_ms, left = string.match(redis.call('HGET', key, field) or '', '^(%d+)~(%d+)$')
   if not put_ms then return end
   if kind ~= 'completed' and tonumber(left) > 1 then

@@ -52,7 +52,7 @@ local function relay_passed(session, s, item, out)
   if string.match(item.head, '^%d+ (%S+)') == '~' or s.epoch == '' then return 0 end
   local entry = '+' .. item.kind .. ' ' .. item.head .. '\n' .. text
   s.seq = s.seq + 1
-  redis.call('RPUSH', BASE .. 'outbox:' .. session, entry)
+  redis.call('RPUSH', OUTBOX .. session, entry)
   out[#out + 1], out[#out + 2] = s.seq, entry
   return s.seq
 end
@@ -111,7 +111,7 @@ local function relay_begin(session, s, entry, policy, out)
   local kind, head, audience, length, from =
     string.match(entry, '^%+(%S+) ([^\n]*)\n([^\n]*)\n(%d+)\n()')
   local text, payload = string.sub(entry, from, from + length - 1), string.sub(entry, from + length)
-  local number = redis.call('HINCRBY', BASE .. 'session:' .. session, 'said', 1)
+  local number = redis.call('HINCRBY', SESSION .. session, 'said', 1)
   local id = (payload == '' and '!' or '') .. session .. '|' .. s.epoch .. '|' .. number
   if payload ~= '' then
     heard_keep(session, id, payload, text, policy)

@@ -11,7 +11,7 @@ local LOOK_MAX = 64 -- jobs that exclude this node must not hide the others
 -- Returns false when the node is full.
 local function serve_demand(node, demand, policy, placed)
   for _, job in ipairs(redis.call('ZRANGE', BASE .. 'queue:' .. demand, 0, LOOK_MAX - 1)) do
-    local found = redis.call('HMGET', BASE .. 'job:' .. job, 'spec', 'attempt', 'tried', 'rests')
+    local found = redis.call('HMGET', JOB .. job, 'spec', 'attempt', 'tried', 'rests')
     local attempt = tonumber(found[2] or 0) + 1
     local skip = tried_boots(left_out(found[3] or '', found[4]))
     if found[1] and not skipped(skip, node) then
@@ -26,8 +26,8 @@ local function serve_demand(node, demand, policy, placed)
 end
 
 local function serve_waiting(node, pool, policy, placed)
-  if redis.call('EXISTS', BASE .. 'waiting') == 0 then return placed end
-  for _, demand in ipairs(redis.call('ZRANGE', BASE .. 'waiting', 0, WAITING_DEMANDS_MAX - 1)) do
+  if redis.call('EXISTS', WAITING) == 0 then return placed end
+  for _, demand in ipairs(redis.call('ZRANGE', WAITING, 0, WAITING_DEMANDS_MAX - 1)) do
     if demand_admits(demand, demand_pools(demand), node, pool)
       and not serve_demand(node, demand, policy, placed) then
       break

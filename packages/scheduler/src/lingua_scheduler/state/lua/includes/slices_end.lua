@@ -6,12 +6,12 @@
 --- @include "includes/finish"
 
 local function slices_end(session, lane, turn, node, last, policy, out, freed)
-  for _, entry in ipairs(lane_entries(BASE .. 'session:' .. session, lane)) do
+  for _, entry in ipairs(lane_entries(SESSION .. session, lane)) do
     local job = entry[1] <= last and string.match(entry[3], '^%d+ (.+)$')
     local record = job and job_read(job)
     if record and record.spec.is_slice and record.spec.turn == turn and record.node ~= ''
       and (not node or record.node == node)
-      and redis.call('HGET', BASE .. 'job:' .. job, 'acks') == '0' then
+      and redis.call('HGET', JOB .. job, 'acks') == '0' then
       job_unhold(job, record, freed)
       job_finish(job, record, 'completed_no_text', 'buffered', '', policy, out)
     end

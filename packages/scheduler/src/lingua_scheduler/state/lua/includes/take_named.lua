@@ -4,7 +4,7 @@
 --- @include "includes/pick"
 local function take_named(node, demand, pools, skip, member, expires_at, tie)
   if skipped(skip, node) then return nil end
-  local pool = redis.call('HGET', BASE .. 'node:' .. node, 'pool')
+  local pool = redis.call('HGET', NODE .. node, 'pool')
   if not pool or not demand_admits(demand, pools, node, pool) then return nil end
   return lease_take(node, member, expires_at, tie)
 end
