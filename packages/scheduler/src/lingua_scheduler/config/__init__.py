@@ -13,6 +13,8 @@ from lingua_scheduler.config.derived import resolve_instance_id, resolve_workers
 from lingua_scheduler.config.load import load_settings, setting_variables, settings_file
 from lingua_scheduler.config.show import SettingRow, describe, describe_sections, to_toml
 from lingua_scheduler.config.tree import (
+    AUTO,
+    WORKERS_MAX,
     AuthSettings,
     JobSettings,
     LogSettings,
@@ -28,6 +30,8 @@ from lingua_scheduler.config.tree import (
 )
 
 __all__ = [
+    "AUTO",
+    "WORKERS_MAX",
     "AuthSettings",
     "JobSettings",
     "LogSettings",
