@@ -122,14 +122,14 @@ class HealthPages:
         """Return `OK`, or a summary if the caller accepts JSON."""
         if JSON not in call.request.headers.get("Accept", ""):
             return web.Response(body=b"OK", headers={"Content-Type": PLAIN})
-        instance = self._instance
         is_up = await self._probe.is_available()
-        workers = [counts(instance), *decoded(await self._siblings.ask("counts"), Counts)]
+        own = counts(self._instance, self._started_ms)
+        workers = [own, *decoded(await self._siblings.ask("counts"), Counts)]
         return json_response(
             answers.HealthAnswer(
                 version=__version__,
                 instance=self._siblings.service,
-                uptime_ms=int(instance.clock.now_ms() - self._started_ms),
+                uptime_ms=max(one.uptime_ms for one in workers),
                 sessions=sum(one.sessions for one in workers),
                 nodes=sum(one.nodes for one in workers),
                 jobs=sum(one.jobs for one in workers),

@@ -58,6 +58,7 @@ class Counts(msgspec.Struct, frozen=True):
     nodes: int
     jobs: int
     draining: bool
+    uptime_ms: int
 
 
 class SiblingPages:
@@ -65,6 +66,7 @@ class SiblingPages:
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
+        self._started_ms = instance.clock.now_ms()
         self._finders: dict[str, Callable[..., Awaitable[object]]] = {
             "counts": self._counts,
             "sessions": self._sessions,
@@ -80,7 +82,7 @@ class SiblingPages:
         return msgspec.json.encode(await self._finders[page](**about))
 
     async def _counts(self) -> Counts:
-        return counts(self._instance)
+        return counts(self._instance, self._started_ms)
 
     async def _sessions(self, after: str, limit: int, seen_by: str) -> answers.SessionPage:
         return views.session_page(self._instance, after, limit, seen_by)
@@ -104,13 +106,14 @@ class SiblingPages:
         return views.node_sockets(self._instance)
 
 
-def counts(instance: Instance) -> Counts:
-    """Return what an instance has."""
+def counts(instance: Instance, started_ms: float) -> Counts:
+    """Return what an instance has that serves since a time of its monotonic clock."""
     return Counts(
         sessions=len(instance.sessions),
         nodes=len(instance.nodes),
         jobs=len(instance.jobs),
         draining=instance.lifecycle.is_draining,
+        uptime_ms=int(instance.clock.now_ms() - started_ms),
     )
 
 
