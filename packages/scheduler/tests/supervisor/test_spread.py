@@ -18,9 +18,9 @@ pytestmark = pytest.mark.unit
 
 def given(counts: list[ConnectionCount], *kinds: int) -> list[int]:
     """Give connections of these kinds; return the places they went to."""
-    places = []
+    places: list[int] = []
     for kind in kinds:
-        place = in_turn(counts, kind)[0]
+        place = in_turn(counts, kind, len(places))[0]
         counts[place].give(kind)
         places.append(place)
     return places
@@ -42,6 +42,11 @@ def test_with_equal_numbers_of_a_kind_the_worker_with_the_fewest_connections_is_
     counts = [ConnectionCount() for _ in range(2)]
     given(counts, SESSION)
     assert given(counts, NODE) == [1]
+
+
+def test_connections_that_end_at_once_go_to_one_worker_after_another() -> None:
+    counts = [ConnectionCount() for _ in range(3)]
+    assert [in_turn(counts, OTHER, turn)[0] for turn in range(6)] == [0, 1, 2, 0, 1, 2]
 
 
 def test_a_report_replaces_what_it_includes_and_nothing_else() -> None:

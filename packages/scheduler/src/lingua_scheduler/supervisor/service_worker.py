@@ -56,6 +56,9 @@ class ServiceWorker:
         # The sessions of a draining worker are finished, and whether completely.
         self.is_finished = asyncio.Event()
         self.all_of_it = False
+        # How it ended, and whether it was ordered to.
+        self.exit_code = 0
+        self.was_ordered = False
         # Checks since its last message.
         self.silence = 0
         self._order = order
@@ -85,6 +88,10 @@ class ServiceWorker:
     def serves(self) -> bool:
         """Tell whether it takes connections."""
         return self.state is WorkerState.READY
+
+    def has_ended(self) -> bool:
+        """Tell whether its process has ended."""
+        return self.state is WorkerState.ENDED
 
     async def messages(self) -> AsyncIterator[FromWorker]:
         """Start it, and yield what it says until it ends."""
@@ -162,18 +169,18 @@ class ServiceWorker:
         """Kill it."""
         self._child.kill()
 
-    async def ended(self) -> int:
-        """Wait until its process has ended, within a bound; return its exit code."""
+    async def ended(self) -> None:
+        """Wait until its process has ended, within a bound."""
         with suppress(TimeoutError):
             async with asyncio.timeout(EXIT_WAIT_S):
                 while self._child.poll() is None:  # noqa: ASYNC110 - nothing sets an event
                     await asyncio.sleep(EXIT_POLL_S)
         if self._child.poll() is None:
             self._child.kill()
-        code = self._child.wait()
+        self.exit_code = self._child.wait()
+        self.was_ordered = self.state is WorkerState.DRAINING
         self.state = WorkerState.ENDED
         self.is_finished.set()
-        return code
 
     def close(self) -> None:
         """Close its sockets, after what it left was given away."""

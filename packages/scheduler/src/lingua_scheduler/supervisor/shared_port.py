@@ -130,11 +130,11 @@ class SharedPort:
                 return
             try:
                 connection, _ = listening.accept()
-            except (BlockingIOError, ConnectionAbortedError):
+            except BlockingIOError:
                 return
             except OSError as error:
                 if error.errno not in EXHAUSTED:
-                    raise
+                    continue  # the peer has gone, or its network has
                 self._log.error("serve.too_many_files", error=error)
                 self.pause()
                 self._loop.call_later(EXHAUSTED_S, self.accept)

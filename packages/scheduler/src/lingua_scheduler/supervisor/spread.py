@@ -51,11 +51,16 @@ class ConnectionCount:
         return sum(self._reported) + len(self._given)
 
 
-def in_turn(counts: Sequence[ConnectionCount], kind: int) -> list[int]:
-    """Return the places of workers in the order in which they should get a connection."""
-    return sorted(
-        range(len(counts)), key=lambda place: (counts[place].of(kind), counts[place].total, place)
-    )
+def in_turn(counts: Sequence[ConnectionCount], kind: int, turn: int) -> list[int]:
+    """Return the places of workers in the order in which they should get a connection.
+
+    Workers with equal numbers get one after another: `turn` is the number of this connection.
+    """
+
+    def rank(place: int) -> tuple[int, int, int]:
+        return counts[place].of(kind), counts[place].total, (place - turn) % len(counts)
+
+    return sorted(range(len(counts)), key=rank)
 
 
 class NodeBalance:

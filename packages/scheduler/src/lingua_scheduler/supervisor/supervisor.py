@@ -11,6 +11,7 @@ and are given to its siblings. Its successor takes over its inbox.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,8 @@ class Supervisor:
         self._keepers: list[asyncio.Task[None]] = []
         self._questions: set[asyncio.Task[None]] = set()
         self._port: SharedPort | None = None
+        # Numbers the connections.
+        self._turns = itertools.count()
         self._is_stopping = False
         # Set whenever a worker becomes ready or ends.
         self._changed = asyncio.Condition()
@@ -97,7 +100,7 @@ class Supervisor:
             self._log("worker.restarts", name=name)
             self._drain(worker, ())
             bound_s = self._settings.server.drain_ms / 1000 + LAST_STEPS_S
-            if not await self._until(lambda: worker.state is WorkerState.ENDED, bound_s):  # noqa: B023
+            if not await self._until(worker.has_ended, bound_s):
                 worker.kill()
             await self._until(lambda: self._are_ready(self._names), START_S)
 
@@ -105,10 +108,10 @@ class Supervisor:
         """Let all workers finish; tells whether everything was finished."""
         self._stop()
         # A worker that has ended has nothing left: its clients are with its siblings.
-        workers = [w for w in self._workers.values() if w.state is not WorkerState.ENDED]
+        workers = [worker for worker in self._workers.values() if not worker.has_ended()]
         for worker in workers:
             leaving = tuple(name for name in self._names if name != worker.name)
-            self._drain(worker, leaving)
+            self._drain(worker, leaving)  # without effect on one that drains already
         bound_s = self._settings.server.drain_ms / 1000 + LAST_STEPS_S / 2
         await self._wait_for([worker.is_finished.wait() for worker in workers], bound_s)
         for worker in workers:
@@ -123,7 +126,7 @@ class Supervisor:
             worker.end(at_once=True)
         await self._until(lambda: not self._are_alive(), LAST_STEPS_S / 2)
         for worker in self._workers.values():
-            if worker.state is not WorkerState.ENDED:
+            if not worker.has_ended():
                 worker.kill()
         await self._until(lambda: not self._are_alive(), LAST_STEPS_S)
         tasks = [*self._keepers, *self._questions]
@@ -147,26 +150,39 @@ class Supervisor:
         """Keep a worker of this name running until the service stops."""
         restarts = self._restarts[name]
         while not self._is_stopping:
-            worker = self._workers[name] = self._new_worker(name)
-            await self._follow(worker)
-            was_ordered = worker.state is WorkerState.DRAINING
-            was_ready = worker.state is not WorkerState.STARTING
-            code = await worker.ended()
-            self._gathering.ended(worker)
-            self._give_again(worker)
-            worker.close()
-            await self._notify()
-            if self._is_stopping or was_ordered:
-                continue
+            try:
+                worker = self._workers[name] = self._new_worker(name)
+            except OSError as error:  # no more processes, files or memory
+                self._log.error("worker.not_started", name=name, error=error)
+                code, was_ready = 1, False
+            else:
+                was_ready = await self._live(worker)
+                code = worker.exit_code
+                if self._is_stopping or worker.was_ordered:
+                    continue
+                self._log.error("worker.died", name=name, pid=worker.pid, code=code)
             pause_s = restarts.ended(monotonic(), was_ready=was_ready)
             if restarts.is_hopeless(has_siblings=any(w.serves for w in self._workers.values())):
-                if not self._gave_up.done():
-                    self._gave_up.set_result(code if code > 0 else 1)
-                await self._notify()
+                await self._give_up(code)
                 return
-            self._log.error("worker.died", name=name, pid=worker.pid, code=code, pause_s=pause_s)
             self._gathering.service.workers_replaced_total.inc()
             await asyncio.sleep(pause_s)
+
+    async def _live(self, worker: ServiceWorker) -> bool:
+        """Follow a worker to its end and clear up after it; tells whether it was ready once."""
+        await self._follow(worker)
+        was_ready = worker.state is not WorkerState.STARTING
+        await worker.ended()
+        self._gathering.ended(worker)
+        self._give_again(worker)
+        worker.close()
+        await self._notify()
+        return was_ready
+
+    async def _give_up(self, code: int) -> None:
+        if not self._gave_up.done():
+            self._gave_up.set_result(code if code > 0 else 1)
+        await self._notify()
 
     def _new_worker(self, name: str) -> ServiceWorker:
         own = msgspec.structs.replace(self._settings, instance_id=name)
@@ -217,7 +233,7 @@ class Supervisor:
     def _give(self, connection: socket.socket, kind: int) -> bool:
         """Hand a connection to the worker with the fewest of its kind that takes it."""
         workers = [worker for worker in self._workers.values() if worker.serves]
-        order = in_turn([worker.connections for worker in workers], kind)
+        order = in_turn([worker.connections for worker in workers], kind, next(self._turns))
         return any(workers[place].take(connection, kind) for place in order)
 
     def _give_again(self, worker: ServiceWorker) -> None:
@@ -234,7 +250,7 @@ class Supervisor:
         return all(name in self._workers and self._workers[name].serves for name in names)
 
     def _are_alive(self) -> bool:
-        return any(worker.state is not WorkerState.ENDED for worker in self._workers.values())
+        return any(not worker.has_ended() for worker in self._workers.values())
 
     async def _notify(self) -> None:
         async with self._changed:

@@ -157,6 +157,8 @@ class Worker:
             self._loop.remove_reader(self._pipe.fileno())
             for task in tasks - {self._server.loops}:
                 task.cancel()
+            if self._draining is not None:
+                self._draining.cancel()
 
     async def _last_words(self) -> int:
         draining = self._draining
@@ -176,17 +178,19 @@ class Worker:
                         self._end.set()
                     else:
                         self._drain.end()
-                case ReleaseOrder():
+                case ReleaseOrder() if self._drain is None:
                     self._release(order.nodes)
                 case PageAsked():
                     self._tasks.start(self._answer(order))
                 case PagesAnswered():
                     self._siblings.answered(order)
                 case _:
-                    raise AssertionError("a worker is started once")
+                    pass  # nodes of a draining worker leave anyway
         raise SupervisorLost
 
     def _begin_drain(self, order: DrainOrder) -> None:
+        if self._drain is not None:
+            return  # it was restarted in turn when the whole service was stopped
         # What is not taken yet is left to the siblings.
         self._loop.remove_reader(self._pipe.fileno())
         self._drain = OrderedDrain(self._control, order)
@@ -247,8 +251,9 @@ class Worker:
 async def work(control_socket: socket.socket, pipe: socket.socket) -> int:
     """Run a worker until it is ordered to end; return the exit code."""
     control: ControlSocket[ToWorker] = await ControlSocket.open(control_socket, ToWorker)
-    order = await anext(control.messages())
-    assert isinstance(order, StartOrder)
+    order = await anext(control.messages(), None)
+    if not isinstance(order, StartOrder):
+        return 1  # the supervisor ended before it said anything
     settings = settings_from_json(order.settings, Settings)
     name = settings.instance_id
     handler = configure_logs(sys.stderr, order.log_level, as_json=order.log_json, worker=name)
