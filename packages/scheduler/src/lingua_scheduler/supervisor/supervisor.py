@@ -80,11 +80,11 @@ class Supervisor:
         self._port = SharedPort(listening, self._give, self._log, is_tls=is_tls)
         first, *others = self._names
         for names in ([first], others):
-            self._keepers += [asyncio.create_task(self._keep(name)) for name in names]
+            self._keepers += [self._run(self._keep(name)) for name in names]
             await self._until(lambda: self._gave_up.done() or self._are_ready(names))  # noqa: B023
             if self._gave_up.done():
                 return self._gave_up.result()
-        self._keepers.append(asyncio.create_task(self._check()))
+        self._keepers.append(self._run(self._check()))
         return 0
 
     async def failed(self) -> int:
@@ -160,13 +160,25 @@ class Supervisor:
                 code = worker.exit_code
                 if self._is_stopping or worker.was_ordered:
                     continue
-                self._log.error("worker.died", name=name, pid=worker.pid, code=code)
             pause_s = restarts.ended(monotonic(), was_ready=was_ready)
             if restarts.is_hopeless(has_siblings=any(w.serves for w in self._workers.values())):
                 await self._give_up(code)
                 return
+            self._log.error("worker.died", name=name, code=code, pause_s=pause_s)
             self._gathering.service.workers_replaced_total.inc()
             await asyncio.sleep(pause_s)
+
+    def _run(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a part of the supervisor; if it fails, the service ends."""
+        task = asyncio.create_task(part)
+        task.add_done_callback(self._ended_part)
+        return task
+
+    def _ended_part(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.error("supervisor.error", error=error)
+            if not self._gave_up.done():
+                self._gave_up.set_result(1)
 
     async def _live(self, worker: ServiceWorker) -> bool:
         """Follow a worker to its end and clear up after it; tells whether it was ready once."""
