@@ -42,6 +42,8 @@ CHECK_S = 1.0
 # A worker that says nothing during so many checks is stuck: it is killed and replaced. Checks and
 # not time, so that a supervisor that was suspended itself kills nobody.
 SILENT_CHECKS_MAX = 15
+# After so many it gets no connections, if a sibling takes them.
+QUIET_CHECKS = 3
 # How long a worker may take beyond `server.drain_ms`: last messages, sockets, its peers.
 LAST_STEPS_S = 10.0
 START_S = 60.0
@@ -230,6 +232,8 @@ class Supervisor:
             workers = [worker for worker in self._workers.values() if worker.serves]
             for worker in workers:
                 worker.count_silence()
+                if worker.silence == QUIET_CHECKS:
+                    self._give_again(worker)
                 if worker.silence > SILENT_CHECKS_MAX:
                     self._log.error("worker.stuck", name=worker.name, pid=worker.pid)
                     worker.kill()
@@ -244,7 +248,8 @@ class Supervisor:
 
     def _give(self, connection: socket.socket, kind: int) -> bool:
         """Hand a connection to the worker with the fewest of its kind that takes it."""
-        workers = [worker for worker in self._workers.values() if worker.serves]
+        serving = [worker for worker in self._workers.values() if worker.serves]
+        workers = [worker for worker in serving if worker.silence < QUIET_CHECKS] or serving
         order = in_turn([worker.connections for worker in workers], kind, next(self._turns))
         return any(workers[place].take(connection, kind) for place in order)
 
