@@ -314,7 +314,11 @@ class JobSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         ),
     ] = True
     retain_audio: Annotated[
-        bool, _text("In `cross_instance` mode: keep audio in the store until its outcome.")
+        bool,
+        _text(
+            "In `cross_instance` mode, and with several workers: keep audio in the store until its "
+            "outcome."
+        ),
     ] = True
 
 
