@@ -60,6 +60,16 @@ def test_a_report_replaces_what_it_includes_and_nothing_else() -> None:
     assert (count.of(NODE), count.of(SESSION), count.total) == (2, 0, 2)
 
 
+def test_a_connection_that_was_taken_back_is_not_counted_again() -> None:
+    count = ConnectionCount()
+    for kind in (NODE, SESSION, NODE, OTHER):
+        count.give(kind)
+    count.take_back(NODE)
+    assert (count.of(NODE), count.total) == (1, 3)
+    count.report(3, (1, 1, 0))
+    assert (count.of(NODE), count.of(OTHER), count.total) == (1, 0, 2)
+
+
 def test_nodes_that_stay_uneven_are_moved_and_only_as_many_as_needed() -> None:
     balance = NodeBalance()
     answers = [balance.surplus([5, 0]) for _ in range(UNEVEN_REPORTS)]

@@ -42,7 +42,7 @@ class Gathering:
 
     def ended(self, worker: ServiceWorker) -> None:
         """Keep the counters of a worker that has ended."""
-        self._past.add(worker.forget_metrics(), lasting_only=True)
+        self._past.add(worker.metrics, lasting_only=True)
 
     async def answer(
         self, asking: ServiceWorker, question: PageAsked, workers: Iterable[ServiceWorker]
@@ -61,14 +61,16 @@ class Gathering:
         found = await asyncio.gather(*(self._ask(worker, question) for worker in workers))
         totals = MetricTotals()
         for worker, text in zip(workers, found, strict=True):
-            # A worker that has ended meanwhile is in the past already.
             worker.note_metrics(text)
-            totals.add(worker.metrics)
+            if not worker.has_ended():  # then it is in the past already
+                totals.add(worker.metrics)
         totals.add(self._past.render())
         totals.add(self._registry.render())
         return totals.render()
 
     async def _ask(self, worker: ServiceWorker, question: PageAsked) -> bytes | None:
+        if worker.is_quiet:
+            return None
         number = next(self._ids)
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 EXIT_POLL_S = 0.02
 EXIT_WAIT_S = 5.0
+# After so many checks without a message it gets no connections and questions, if a sibling does.
+QUIET_CHECKS = 3
 
 
 class WorkerState(StrEnum):
@@ -89,6 +91,11 @@ class ServiceWorker:
         """Tell whether it takes connections."""
         return self.state is WorkerState.READY
 
+    @property
+    def is_quiet(self) -> bool:
+        """Tell whether it has said nothing for longer than is usual."""
+        return self.silence >= QUIET_CHECKS
+
     def has_ended(self) -> bool:
         """Tell whether its process has ended."""
         return self.state is WorkerState.ENDED
@@ -139,6 +146,7 @@ class ServiceWorker:
         with suppress(BlockingIOError):
             while True:
                 connection, kind = take_over(self._pipe_end)
+                self.connections.take_back(kind)
                 if connection is not None:
                     yield connection, kind
 
@@ -155,11 +163,6 @@ class ServiceWorker:
         """Keep its latest metrics, unless it has ended meanwhile."""
         if text is not None and self.state is not WorkerState.ENDED:
             self.metrics = text
-
-    def forget_metrics(self) -> bytes:
-        """Return its last metrics, which are the past's from now on."""
-        metrics, self.metrics = self.metrics, b""
-        return metrics
 
     def count_silence(self) -> None:
         """Count a check without a message of it."""

@@ -82,12 +82,15 @@ class SharedPort:
         self._is_tls = is_tls
         self._loop = asyncio.get_running_loop()
         self._is_accepting = False
+        self._is_closed = False
         # New connections that are looked at, and connections that no worker took.
         self._looking: dict[socket.socket, asyncio.TimerHandle] = {}
         self._left: list[tuple[socket.socket, int]] = []
 
     def accept(self) -> None:
         """Accept from now on, first what was left; may be repeated."""
+        if self._is_closed:
+            return
         left, self._left = self._left, []
         for connection, kind in left:
             self.give(connection, kind)
@@ -106,6 +109,7 @@ class SharedPort:
     def close(self) -> None:
         """Stop listening; connections that no worker has are closed."""
         self.pause()
+        self._is_closed = True
         for sock in self._listening:
             sock.close()
         for connection in tuple(self._looking):

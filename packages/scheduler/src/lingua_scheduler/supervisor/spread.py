@@ -34,6 +34,13 @@ class ConnectionCount:
         """Count a connection that was handed over."""
         self._given.append(kind)
 
+    def take_back(self, kind: int) -> None:
+        """Count no longer a connection that was handed over and not taken: one of the latest."""
+        self._given.reverse()
+        if kind in self._given:
+            self._given.remove(kind)
+        self._given.reverse()
+
     def report(self, taken: int, opened: Sequence[int]) -> None:
         """Use a report of the worker: `taken` so far, and what is open now."""
         for _ in range(min(taken - self._taken, len(self._given))):

@@ -42,8 +42,8 @@ CHECK_S = 1.0
 # A worker that says nothing during so many checks is stuck: it is killed and replaced. Checks and
 # not time, so that a supervisor that was suspended itself kills nobody.
 SILENT_CHECKS_MAX = 15
-# After so many it gets no connections, if a sibling takes them.
-QUIET_CHECKS = 3
+# The same for one that is starting.
+STARTING_CHECKS_MAX = 60
 # How long a worker may take beyond `server.drain_ms`: last messages, sockets, its peers.
 LAST_STEPS_S = 10.0
 START_S = 60.0
@@ -220,7 +220,8 @@ class Supervisor:
                 self._port.accept()
 
     def _ask(self, worker: ServiceWorker, question: PageAsked) -> None:
-        alive = [one for one in self._workers.values() if one.state is not WorkerState.STARTING]
+        states = (WorkerState.READY, WorkerState.DRAINING)
+        alive = [one for one in self._workers.values() if one.state in states]
         task = asyncio.create_task(self._gathering.answer(worker, question, alive))
         self._questions.add(task)
         task.add_done_callback(self._questions.discard)
@@ -230,13 +231,7 @@ class Supervisor:
         while True:
             await asyncio.sleep(CHECK_S)
             workers = [worker for worker in self._workers.values() if worker.serves]
-            for worker in workers:
-                worker.count_silence()
-                if worker.silence == QUIET_CHECKS:
-                    self._give_again(worker)
-                if worker.silence > SILENT_CHECKS_MAX:
-                    self._log.error("worker.stuck", name=worker.name, pid=worker.pid)
-                    worker.kill()
+            self._check_silence()
             if len(workers) < len(self._names):
                 continue
             if (surplus := self._balance.surplus([worker.nodes for worker in workers])) is not None:
@@ -244,12 +239,22 @@ class Supervisor:
                 self._log("worker.releases", name=workers[place].name, nodes=count)
                 workers[place].send(ReleaseOrder(nodes=count))
 
+    def _check_silence(self) -> None:
+        for worker in self._workers.values():
+            worker.count_silence()
+            if worker.serves and worker.is_quiet:
+                self._give_again(worker)
+            most = SILENT_CHECKS_MAX if worker.serves else STARTING_CHECKS_MAX
+            if worker.silence > most and not worker.has_ended():
+                self._log.error("worker.stuck", name=worker.name, pid=worker.pid)
+                worker.kill()
+
     # Connections
 
     def _give(self, connection: socket.socket, kind: int) -> bool:
         """Hand a connection to the worker with the fewest of its kind that takes it."""
         serving = [worker for worker in self._workers.values() if worker.serves]
-        workers = [worker for worker in serving if worker.silence < QUIET_CHECKS] or serving
+        workers = [worker for worker in serving if not worker.is_quiet] or serving
         order = in_turn([worker.connections for worker in workers], kind, next(self._turns))
         return any(workers[place].take(connection, kind) for place in order)
 
