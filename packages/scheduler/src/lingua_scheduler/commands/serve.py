@@ -83,7 +83,8 @@ def _workers(text: str) -> int | str:
 def settings_for(args: argparse.Namespace) -> Settings:
     """Return the settings with host, port and workers of the command line."""
     settings = load_settings(args.config, os.environ)
-    given = {name: getattr(args, name) for name in ("host", "port", "workers")}
+    # Other verbs that serve have no `--workers`.
+    given = {name: getattr(args, name, None) for name in ("host", "port", "workers")}
     changes = {name: value for name, value in given.items() if value is not None}
     if not changes:
         return settings
