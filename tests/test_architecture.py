@@ -6,9 +6,9 @@
 
     Inside the scheduler:
 
-    commands   docs   maintenance
-        │       │
-        └─► edge ──► runtime ──► rooms ──► jobs, peers ──► state ──► config
+    commands ──► supervisor   docs   maintenance
+        │            │         │
+        └────────────┴─► edge ─┴► runtime ──► rooms ──► jobs, peers ──► state ──► config
               └────► auth                    └──► session, nodes
 
 The packages of the workspace come first; then the components of the scheduler, which are the
@@ -65,6 +65,8 @@ COMPONENT_IMPORTS["edge"] = {*COMPONENT_IMPORTS}
 # What operators do to the store itself, with no instance.
 COMPONENT_IMPORTS["maintenance"] = {"errors", "config", "state", "jobs", "peers"}
 COMPONENT_IMPORTS["docs"] = {*COMPONENT_IMPORTS}
+# Several processes behind one port; each of them is an instance.
+COMPONENT_IMPORTS["supervisor"] = {*COMPONENT_IMPORTS} - {"docs", "maintenance"}
 COMPONENT_IMPORTS["commands"] = {*COMPONENT_IMPORTS} - {"docs"}
 COMPONENT_IMPORTS["__init__"] = set()
 

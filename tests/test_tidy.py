@@ -101,8 +101,12 @@ def parameter_names(node: Function) -> list[str]:
     return [name for name in (*named, *rest) if name not in {"self", "cls"}]
 
 
-# The process that runs other people's engines: whatever they raise becomes a failed job.
-FOREIGN = {SOURCES["lingua_speech"] / "host" / "child.py"}
+# The process that runs other people's engines: whatever they raise becomes a failed job. And steps:
+# whatever they raise is reported to their owner, as asyncio does with the error of a task.
+FOREIGN = {
+    SOURCES["lingua_speech"] / "host" / "child.py",
+    SOURCES["lingua_scheduler"] / "steps.py",
+}
 RULES: list[tuple[Rule, list[Path]]] = [
     (long_lines, [*SOURCE, *LUA, *TESTS]),
     (long_file, [*SOURCE, *LUA]),

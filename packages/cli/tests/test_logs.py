@@ -411,3 +411,13 @@ def test_a_closed_stream_costs_lines_and_nothing_else() -> None:
     assert output.handler.lines_lost == 1
     output.handler.close()
     assert output.handler.lines_lost == 2
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_processes_that_share_a_stream_name_themselves_in_each_line(as_json: bool) -> None:
+    stream = io.StringIO()
+    configure_logs(stream, "info", as_json=as_json, worker="box-2")
+    EventLog("scheduler")("serve.started", port=1)
+    logging.getLogger("another.library").warning("a line")
+    for line in stream.getvalue().splitlines():
+        assert ('"worker":"box-2"' if as_json else " worker=box-2") in line

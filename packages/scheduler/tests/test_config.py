@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from lingua_scheduler.config import (
+    WORKERS_MAX,
     RedisSettings,
     Settings,
     Tenant,
@@ -16,11 +17,13 @@ from lingua_scheduler.config import (
     describe_sections,
     load_settings,
     resolve_instance_id,
+    resolve_workers,
     setting_variables,
     settings_file,
     ssl_context,
     to_toml,
 )
+from lingua_scheduler.config.derived import usable_cores
 from lingua_scheduler.secret import SecretUrl
 from lingua_wire.errors import ConfigError
 
@@ -490,6 +493,29 @@ def test_an_automatic_instance_id_is_new_each_time_and_fit_for_a_key() -> None:
     first, second = (resolve_instance_id(Settings()) for _ in range(2))
     assert first != second
     assert re.fullmatch(r"[A-Za-z0-9_.-]{1,64}-\d+-[0-9a-f]{8}", first)
+
+
+@pytest.mark.parametrize(("text", "workers"), [("1", 1), ("3", 3)])
+def test_a_given_number_of_workers_is_kept(text: str, workers: int) -> None:
+    settings = load_settings(None, {"LINGUA_SERVER__WORKERS": text})
+    assert resolve_workers(settings) == workers
+
+
+def test_automatic_workers_are_the_usable_cores(tmp_path: Path) -> None:
+    settings = load_settings(None, {"LINGUA_SERVER__WORKERS": "auto"})
+    assert 1 <= resolve_workers(settings) <= WORKERS_MAX
+    quota = tmp_path / "cpu.max"
+    cores = usable_cores(quota)
+    assert cores >= 1
+    for text, usable in (("max 100000", cores), ("100000 100000", 1), ("20000 100000", 1)):
+        quota.write_text(f"{text}\n")
+        assert usable_cores(quota) == usable
+
+
+@pytest.mark.parametrize("text", ["0", "65", "some", "1.5"])
+def test_an_impossible_number_of_workers_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="a whole number from 1 to 64"):
+        load_settings(None, {"LINGUA_SERVER__WORKERS": text})
 
 
 def test_a_given_instance_id_is_kept() -> None:

@@ -35,13 +35,15 @@ ERROR_FRAMES_MAX = 4
 EVENT = re.compile(r"[a-z][a-z_]*(\.[a-z][a-z_]*)+")
 # Refused at the beginning of a name and of any word in it: `text_asr`, `asr_text`, `tokens`.
 PRIVATE_WORDS = ("text", "audio", "token", "sdp", "candidate", "transcript", "secret", "password")
-RESERVED_NAMES = frozenset({"time", "level", "event", "component"})
+RESERVED_NAMES = frozenset({"time", "level", "event", "component", "worker"})
 # Values that need no quotes on a terminal.
 PLAIN = re.compile(r"[A-Za-z0-9_.:/@+*,-]+")
 # Where the message of another library may begin to quote values.
 QUOTING = re.compile(r"[\n('\"<=\[{]")
 # The attribute of a record with our fields: a name that no other library uses.
 FIELDS = "lingua_fields"
+# The attribute with the process that wrote the line, among several that share the stream.
+WORKER = "lingua_worker"
 
 Value = str | int | float | bool | None
 
@@ -91,14 +93,22 @@ class EventLog:
 
 
 def configure_logs(
-    stream: TextIO, level: str, *, as_json: bool, clock: Callable[[], float] = time.monotonic
+    stream: TextIO,
+    level: str,
+    *,
+    as_json: bool,
+    clock: Callable[[], float] = time.monotonic,
+    worker: str = "",
 ) -> logging.Handler:
-    """Send all log lines of this process to a stream; a later call replaces an earlier one."""
+    """Send all log lines of this process to a stream; a later call replaces an earlier one.
+
+    Processes that share a stream give their name as `worker`, which is then in each line.
+    """
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, EventHandler)]:
         root.removeHandler(handler)
         handler.close()
-    made = EventHandler(stream, json_line if as_json else plain_line, clock)
+    made = EventHandler(stream, json_line if as_json else plain_line, clock, worker)
     root.addHandler(made)
     root.setLevel(level.upper())
     # HTTP requests are counted by metrics.
@@ -151,8 +161,11 @@ class EventHandler(logging.Handler):
         stream: TextIO,
         form: Callable[[logging.LogRecord], str],
         clock: Callable[[], float],
+        worker: str = "",
     ) -> None:
         super().__init__()
+        # The process among those that share the stream; empty if it is alone.
+        self._worker = worker
         self._stream = stream
         self._form = form
         self._clock = clock
@@ -170,7 +183,7 @@ class EventHandler(logging.Handler):
             of_jobs = record.__dict__.get("component") == JOBS
             most = JOB_LINES_PER_S_MAX if of_jobs else LINES_PER_S_MAX
             if self._admits(_name_of(record), most):
-                self._stream.write(self._form(record))
+                self._write(record)
                 self._stream.flush()
         except (OSError, ValueError):
             # Counted, not printed as the standard library does: that would quote values.
@@ -207,7 +220,12 @@ class EventHandler(logging.Handler):
         for name, count in left_out.items():
             record = logging.makeLogRecord({"levelno": logging.WARNING, "msg": "log.left_out"})
             record.__dict__.update({FIELDS: {"of": name, "count": count}, "component": "logs"})
-            self._stream.write(self._form(record))
+            self._write(record)
+
+    def _write(self, record: logging.LogRecord) -> None:
+        # One call for the whole line: lines of other processes stay apart.
+        record.__dict__[WORKER] = self._worker
+        self._stream.write(self._form(record))
 
 
 def json_line(record: logging.LogRecord) -> str:
@@ -234,13 +252,20 @@ def _parts(record: logging.LogRecord) -> Iterator[tuple[str, Value]]:
         return
     yield "event", record.msg
     yield "component", record.__dict__["component"]
+    yield from _worker_part(record)
     yield from fields.items()
+
+
+def _worker_part(record: logging.LogRecord) -> Iterator[tuple[str, Value]]:
+    if worker := record.__dict__.get(WORKER):
+        yield "worker", worker
 
 
 def _foreign_parts(record: logging.LogRecord) -> Iterator[tuple[str, Value]]:
     """Give the safe parts of another library's line: its message without quoted values."""
     yield "event", "log.foreign"
     yield "component", "python"
+    yield from _worker_part(record)
     yield "logger", record.name
     yield "message", plain_words(_message_of(record))
     if record.exc_info and record.exc_info[1] is not None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from types import coroutine
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -120,19 +119,38 @@ class Step:
 
 async def _rest_of(work: Coroutine[Any, Any, Any], waits_for: Any) -> None:
     """Go on with a coroutine that has begun, where it waits for this."""
-    await _resumed(work, waits_for)
+    await _Begun(work, waits_for)
 
 
-@coroutine
-def _resumed(work: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, None]:
-    while True:
-        try:
-            value = yield waits_for
-        except BaseException as error:  # noqa: BLE001 its own, such as a cancellation
-            go_on = partial(work.throw, error)
-        else:
-            go_on = partial(work.send, value)
-        try:
-            waits_for = go_on()
-        except StopIteration:
-            return
+class _Begun:
+    """A coroutine that has begun, to be awaited: what it waits for already is given first."""
+
+    __slots__ = ("_waits_for", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, Any], waits_for: Any) -> None:
+        self._work = work
+        self._waits_for: tuple[Any, ...] = (waits_for,)
+
+    def __await__(self) -> _Begun:
+        return self
+
+    def __iter__(self) -> _Begun:
+        return self
+
+    def __next__(self) -> Any:
+        if self._waits_for:
+            (waits_for,), self._waits_for = self._waits_for, ()
+            return waits_for
+        return self._work.send(None)
+
+    def send(self, value: Any) -> Any:
+        """Let it go on with a value."""
+        return self._work.send(value)
+
+    def throw(self, error: BaseException) -> Any:
+        """Raise an error in it, such as a cancellation."""
+        return self._work.throw(error)
+
+    def close(self) -> None:
+        """End it where it waits."""
+        self._work.close()

@@ -147,12 +147,13 @@ def handshake(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> None
             waiting.remove(side)
 
 
-def test_what_it_prints_works_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_what_it_prints_works_as_it_is(workers: str, tmp_path: Path) -> None:
     port, path = free_port(), path_with_lingua(tmp_path)
     lines = made(tmp_path, "--port", str(port))
     serving = lines["here, serve"].split()
     assert serving[:2] == ["lingua", "serve"]
-    with running(serving[1:], tmp_path) as server:
+    with running(serving[1:], tmp_path, LINGUA_SERVER__WORKERS=workers) as server:
         assert server.url() == f"https://127.0.0.1:{port}"
         machine = copied(tmp_path, tmp_path / "gpu", "certificate.pem", "node.token")
         # Engines are not tested here.

@@ -99,6 +99,14 @@ def test_no_window_gets_more_than_burst_and_rate_allow(
             assert total <= burst + (until_ms - from_ms) / 1000 * rate_per_s + rounding + 1e-6
 
 
+def test_a_burst_long_after_the_clock_began_is_not_rounded_away() -> None:
+    bucket, now_ms = TokenBucket(39_847, 20), 1.8e12
+    for _ in range(1000):
+        taken_at(bucket, now_ms, 30)
+        now_ms += bucket.wait_ms(now_ms)
+        assert bucket.take(now_ms)
+
+
 @given(RATES, BURSTS, STARTS, STEPS)
 def test_waiting_as_long_as_was_told_is_enough_and_never_in_vain(
     rate_per_s: float, burst: int, start_ms: float, steps: list[tuple[float, int]]

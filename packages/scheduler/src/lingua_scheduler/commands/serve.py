@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -12,20 +12,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lingua_cli.logs import EventLog, configure_logs
-from lingua_scheduler.config import check_settings, load_settings
+from lingua_scheduler.config import (
+    AUTO,
+    WORKERS_MAX,
+    check_settings,
+    load_settings,
+    resolve_workers,
+)
+from lingua_scheduler.edge.event_loop import event_loop_factory, tune_collector
 from lingua_scheduler.edge.server import NODE_PATH, SESSION_PATH, running_server
+from lingua_scheduler.supervisor.service import ServiceOptions, serve_with_workers
 from lingua_wire import __version__
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Coroutine
 
     from lingua_scheduler.config import Settings
-    from lingua_scheduler.edge.server import RunningServer
-
-
-# Thresholds of the cycle collector; with the defaults it takes 4 % of the CPU.
-COLLECT_AFTER = (20_000, 20, 20)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -33,6 +35,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("serve", help="run a scheduler: clients, nodes, HTTP")
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on (default: 5010; 0: a free one)")
+    parser.add_argument(
+        "--workers",
+        type=_workers,
+        metavar="N",
+        help="processes behind the port (default: 1; auto: one per usable core)",
+    )
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning"))
     parser.add_argument(
         "--log-json",
@@ -47,17 +55,36 @@ def run_serve(args: argparse.Namespace) -> int:
     settings = settings_for(args)
     as_json = args.log_json or not sys.stderr.isatty()
     handler = configure_logs(sys.stderr, args.log_level, as_json=as_json)
+    workers = resolve_workers(settings)
+    options = ServiceOptions(
+        workers=workers,
+        log_level=args.log_level,
+        log_json=as_json,
+        greet=lambda settings, url: print(greeting(settings, url, workers), flush=True),
+        read_settings=lambda: settings_for(args),
+    )
     try:
         with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
-            return runner.run(serve(settings))
+            return runner.run(
+                serve(settings) if workers == 1 else serve_with_workers(settings, options)
+            )
     finally:
         handler.close()
 
 
+def _workers(text: str) -> int | str:
+    if text == AUTO:
+        return text
+    if text.isdecimal() and 1 <= int(text) <= WORKERS_MAX:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"must be `{AUTO}` or a number from 1 to {WORKERS_MAX}")
+
+
 def settings_for(args: argparse.Namespace) -> Settings:
-    """Return the settings with host and port of the command line."""
+    """Return the settings with host, port and workers of the command line."""
     settings = load_settings(args.config, os.environ)
-    given = {name: getattr(args, name) for name in ("host", "port")}
+    # Other verbs that serve have no `--workers`.
+    given = {name: getattr(args, name, None) for name in ("host", "port", "workers")}
     changes = {name: value for name, value in given.items() if value is not None}
     if not changes:
         return settings
@@ -81,7 +108,7 @@ async def serve(settings: Settings) -> int:
         loop.add_signal_handler(name, stop)
     async with running_server(settings) as server:
         tune_collector()
-        print(greeting(server), flush=True)
+        print(greeting(settings, server.url), flush=True)
         log("serve.started", instance=server.instance.id, port=server.port)
         if not await first_of(stopped.wait(), ended(server.loops)):
             log.error("serve.failed", error=server.loops.exception())
@@ -107,23 +134,16 @@ async def first_of(drain: Coroutine[Any, Any, bool], stop: Coroutine[Any, Any, b
     return tasks[0] in done and tasks[0].result()
 
 
-def tune_collector() -> None:
-    """Run the cycle collector less often: present objects stay, and messages have no cycles."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECT_AFTER)
-
-
-def greeting(server: RunningServer) -> str:
+def greeting(settings: Settings, url: str, workers: int = 1) -> str:
     """Return the first printed lines: the URLs and the next step."""
-    settings, url = server.settings, server.url
     sockets = url.replace("http", "ws", 1)
     store = "a private server" if settings.deployment_mode == "local" else "the shared store"
     keys = settings.auth.client_keys or settings.auth.node_keys
     access = "tokens are required" if keys else "anyone on this machine may connect"
+    processes = f"{workers} workers, " if workers > 1 else ""
     return "\n".join(
         (
-            f"lingua {__version__} listens on {url} ({store}, {access})",
+            f"lingua {__version__} listens on {url} ({processes}{store}, {access})",
             f"  clients  {sockets}{SESSION_PATH}",
             f"  nodes    {sockets}{NODE_PATH}",
             f"  health   {url}/health   metrics {url}/metrics   API {url}/api/v1/openapi.json",
@@ -137,12 +157,3 @@ def next_step(settings: Settings, node_url: str) -> str:
     if settings.auth.node_keys:
         return "next: lingua token create --node NODE_ID    then, there: lingua node --token T"
     return f"next: lingua node --simulate --url {node_url}    then: lingua nodes"
-
-
-def event_loop_factory() -> type[asyncio.AbstractEventLoop] | None:
-    """Return uvloop's loop where it is installed."""
-    try:
-        import uvloop  # noqa: PLC0415 optional on some platforms
-    except ImportError:
-        return None
-    return uvloop.Loop

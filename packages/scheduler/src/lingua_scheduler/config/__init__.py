@@ -9,10 +9,12 @@ An unknown key or an impossible value is a `ConfigError`; the rest of the packag
 """
 
 from lingua_scheduler.config.consistency import check_settings
-from lingua_scheduler.config.derived import resolve_instance_id, ssl_context
+from lingua_scheduler.config.derived import resolve_instance_id, resolve_workers, ssl_context
 from lingua_scheduler.config.load import load_settings, setting_variables, settings_file
 from lingua_scheduler.config.show import SettingRow, describe, describe_sections, to_toml
 from lingua_scheduler.config.tree import (
+    AUTO,
+    WORKERS_MAX,
     AuthSettings,
     JobSettings,
     LogSettings,
@@ -28,6 +30,8 @@ from lingua_scheduler.config.tree import (
 )
 
 __all__ = [
+    "AUTO",
+    "WORKERS_MAX",
     "AuthSettings",
     "JobSettings",
     "LogSettings",
@@ -46,6 +50,7 @@ __all__ = [
     "describe_sections",
     "load_settings",
     "resolve_instance_id",
+    "resolve_workers",
     "setting_variables",
     "settings_file",
     "ssl_context",

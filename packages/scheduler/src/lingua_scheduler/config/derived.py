@@ -1,4 +1,4 @@
-"""Values derived from the settings when a process starts: its name and its TLS context."""
+"""Values derived from the settings when a process starts: name, number of workers, TLS context."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import re
 import secrets
 import socket
 import ssl
+from pathlib import Path
 
 from lingua_scheduler.config.consistency import uses_tls
-from lingua_scheduler.config.tree import AUTO, Settings
+from lingua_scheduler.config.tree import AUTO, WORKERS_MAX, Settings
 from lingua_wire.errors import ConfigError
+
+# The CPU time that the control group of this process may use in a period, in microseconds.
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def resolve_instance_id(settings: Settings) -> str:
@@ -19,6 +23,25 @@ def resolve_instance_id(settings: Settings) -> str:
         return settings.instance_id
     host = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:64] or "host"
     return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def resolve_workers(settings: Settings) -> int:
+    """Return the configured number of workers, or the number of usable cores for `auto`."""
+    workers = settings.server.workers
+    return min(usable_cores(), WORKERS_MAX) if workers == AUTO else int(workers)
+
+
+def usable_cores(quota_file: Path = CPU_QUOTA) -> int:
+    """Return the number of cores that this process may use, also inside a container."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    try:
+        quota, period = quota_file.read_text(encoding="ascii").split()
+        return max(1, min(cores, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        return cores  # no control group, or `max`
 
 
 def ssl_context(settings: Settings) -> ssl.SSLContext | None:

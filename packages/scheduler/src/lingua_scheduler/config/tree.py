@@ -20,6 +20,7 @@ from lingua_wire.labels import LABEL_PATTERN
 AUTO = "auto"
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
+WORKERS_MAX = 64
 
 
 def _int(low: int, high: int, text: str, unit: str = "") -> Meta:
@@ -54,6 +55,14 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         str, _text("Address to listen on; other than loopback it needs keys, and TLS or a proxy.")
     ] = "127.0.0.1"
     port: Annotated[int, _int(0, 65535, "Port to listen on; 0: any free port.")] = 5010
+    workers: Annotated[
+        Annotated[int, Meta(ge=1, le=WORKERS_MAX)] | Literal["auto"],
+        _text(
+            "Processes behind the port, each one an instance; `auto`: one per usable core. 1: no "
+            "supervisor.",
+            allowed=f'"auto" or a whole number from 1 to {WORKERS_MAX}',
+        ),
+    ] = 1
     tls_cert_file: Annotated[str, _text("Certificate chain (PEM); empty: no TLS.")] = ""
     tls_key_file: Annotated[str, _text("The private key (PEM) of `tls_cert_file`.")] = ""
     behind_proxy: Annotated[
@@ -305,7 +314,11 @@ class JobSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         ),
     ] = True
     retain_audio: Annotated[
-        bool, _text("In `cross_instance` mode: keep audio in the store until its outcome.")
+        bool,
+        _text(
+            "In `cross_instance` mode, and with several workers: keep audio in the store until its "
+            "outcome."
+        ),
     ] = True
 
 

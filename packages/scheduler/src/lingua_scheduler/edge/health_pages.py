@@ -10,12 +10,14 @@ from aiohttp import web
 from lingua_scheduler.edge import answers, views
 from lingua_scheduler.edge.api_call import json_response
 from lingua_scheduler.edge.routes import API, JSON, ApiRoute
+from lingua_scheduler.edge.sibling_pages import Counts, counts, decoded, one_statistic
 from lingua_scheduler.errors import StoreRejected, StoreUnavailable
 from lingua_scheduler.metrics import CONTENT_TYPE
 from lingua_wire import __version__
 
 if TYPE_CHECKING:
     from lingua_scheduler.edge.api_call import ApiCall
+    from lingua_scheduler.edge.sibling_pages import Siblings
     from lingua_scheduler.runtime.instance import Instance
     from lingua_scheduler.state.keys import Cell
 
@@ -45,10 +47,11 @@ to <code>/ws/node</code>.</p>
 
 
 class HealthPages:
-    """The pages about one instance."""
+    """The pages about one instance, or about the service that it is a worker of."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, siblings: Siblings) -> None:
         self._instance = instance
+        self._siblings = siblings
         self._probe = StoreProbe(instance)
         self._started_ms = instance.clock.now_ms()
         self.routes = (
@@ -119,28 +122,32 @@ class HealthPages:
         """Return `OK`, or a summary if the caller accepts JSON."""
         if JSON not in call.request.headers.get("Accept", ""):
             return web.Response(body=b"OK", headers={"Content-Type": PLAIN})
-        instance = self._instance
+        is_up = await self._probe.is_available()
+        own = counts(self._instance, self._started_ms)
+        workers = [own, *decoded(await self._siblings.ask("counts"), Counts)]
         return json_response(
             answers.HealthAnswer(
                 version=__version__,
-                instance=instance.id,
-                uptime_ms=int(instance.clock.now_ms() - self._started_ms),
-                sessions=len(instance.sessions),
-                nodes=len(instance.nodes),
-                jobs=len(instance.jobs),
-                store="up" if await self._probe.is_available() else "down",
-                draining=instance.lifecycle.is_draining,
+                instance=self._siblings.service,
+                uptime_ms=max(one.uptime_ms for one in workers),
+                sessions=sum(one.sessions for one in workers),
+                nodes=sum(one.nodes for one in workers),
+                jobs=sum(one.jobs for one in workers),
+                store="up" if is_up else "down",
+                draining=all(one.draining for one in workers),
             )
         )
 
     async def metrics(self, _: ApiCall) -> web.Response:
         """Return the metrics in the format of Prometheus."""
-        text = self._instance.metrics.render()
+        text = await self._siblings.metrics(self._instance.metrics.render())
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
     async def stats(self, call: ApiCall) -> answers.StatsAnswer:
         """Return the counts."""
-        return views.stats_answer(self._instance, call.seen_by)
+        others = await self._siblings.ask("stats", seen_by=call.seen_by)
+        own = views.stats_answer(self._instance, call.seen_by)
+        return one_statistic([own, *decoded(others, answers.StatsAnswer)], self._siblings.service)
 
 
 class StoreProbe:

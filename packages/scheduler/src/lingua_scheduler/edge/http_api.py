@@ -31,6 +31,7 @@ from lingua_scheduler.edge.openai.pages import OpenAiPages
 from lingua_scheduler.edge.openapi import document
 from lingua_scheduler.edge.routes import API, JSON, ApiRoute
 from lingua_scheduler.edge.session_pages import SessionPages
+from lingua_scheduler.edge.sibling_pages import NoSiblings
 from lingua_scheduler.edge.token_pages import TokenPages
 from lingua_scheduler.errors import StoreRejected, StoreUnavailable
 from lingua_wire import __version__
@@ -39,6 +40,7 @@ from lingua_wire.errors import InvalidInput
 
 if TYPE_CHECKING:
     from lingua_scheduler.auth.gate import TokenGate
+    from lingua_scheduler.edge.sibling_pages import Siblings
     from lingua_scheduler.runtime.instance import Instance
 
 ANSWER_S = 0.9
@@ -50,9 +52,11 @@ CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "BODY_TOO_LARGE"}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def http_app(instance: Instance, gate: TokenGate) -> web.Application:
+def http_app(
+    instance: Instance, gate: TokenGate, siblings: Siblings | None = None
+) -> web.Application:
     """Return the application that serves the HTTP API of an instance."""
-    api = HttpApi(instance, gate)
+    api = HttpApi(instance, gate, siblings)
     app = web.Application(middlewares=[_errors_as_json], client_max_size=BODY_BYTES_MAX)
     for route in api.routes:
         add = app.router.add_get if route.method == "GET" else app.router.add_post
@@ -63,15 +67,18 @@ def http_app(instance: Instance, gate: TokenGate) -> web.Application:
 class HttpApi:
     """All routes of an instance, with access checks and error handling."""
 
-    def __init__(self, instance: Instance, gate: TokenGate) -> None:
+    def __init__(
+        self, instance: Instance, gate: TokenGate, siblings: Siblings | None = None
+    ) -> None:
+        siblings = siblings or NoSiblings(instance.id)
         self._guard = Guard(instance.settings.server, gate)
         self._openai = OpenAiPages(instance, self._guard)
         own = ApiRoute(path=f"{API}/openapi.json", summary="This document.", handler=self.openapi)
         self.routes: tuple[ApiRoute, ...] = (
-            *HealthPages(instance).routes,
-            *SessionPages(instance).routes,
-            *NodePages(instance).routes,
-            *JobPages(instance).routes,
+            *HealthPages(instance, siblings).routes,
+            *SessionPages(instance, siblings).routes,
+            *NodePages(instance, siblings).routes,
+            *JobPages(instance, siblings).routes,
             own,
             *TokenPages(gate).routes,
             *self._openai.routes,

@@ -10,6 +10,7 @@ from lingua_scheduler.edge import answers, job_history, views
 from lingua_scheduler.edge.api_call import PageQuery
 from lingua_scheduler.edge.guard import Problem
 from lingua_scheduler.edge.routes import API, ApiRoute
+from lingua_scheduler.edge.sibling_pages import decoded, one_history, one_page
 from lingua_scheduler.jobs.explanation import (
     DEFAULT_SERVICES,
     Explanation,
@@ -24,6 +25,7 @@ from lingua_wire.languages import language
 
 if TYPE_CHECKING:
     from lingua_scheduler.edge.api_call import ApiCall
+    from lingua_scheduler.edge.sibling_pages import Siblings
     from lingua_scheduler.runtime.instance import Instance
 
 
@@ -51,8 +53,9 @@ class ExplainQuery(Struct, frozen=True, forbid_unknown_fields=True, rename={"sou
 class JobPages:
     """The pages about jobs."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, siblings: Siblings) -> None:
         self._instance = instance
+        self._siblings = siblings
         self.routes = (
             ApiRoute(
                 path=f"{API}/jobs",
@@ -88,19 +91,31 @@ class JobPages:
 
     async def jobs(self, call: ApiCall) -> answers.JobPage:
         """Return a page of jobs."""
-        query = call.query
-        return views.job_page(self._instance, query.after, query.limit, call.seen_by)
+        after, limit, seen_by = call.query.after, call.query.limit, call.seen_by
+        others = await self._siblings.ask("jobs", after=after, limit=limit, seen_by=seen_by)
+        own = views.job_page(self._instance, after, limit, seen_by)
+        pages = [own, *decoded(others, answers.JobPage)]
+        return one_page(pages, "jobs", limit, self._siblings.service)
 
     async def job(self, call: ApiCall) -> answers.JobStory:
         """Return the history of one job."""
-        found = await job_history.find_job(self._instance, identifier("job", call.id), call.seen_by)
-        if found is None:
+        job = identifier("job", call.id)
+        found = await job_history.find_job(self._instance, job, call.seen_by)
+        if found is not None and found.timeline is not None:
+            return found
+        others = await self._siblings.ask("history", of=job, seen_by=call.seen_by)
+        stories = [story for one in decoded(others, answers.HistoryAnswer) for story in one.jobs]
+        known = next((story for story in stories if story.timeline is not None), found)
+        if known is None:
             raise Problem(404, "NOT_FOUND", "no such job, or its record is not kept any more")
-        return found
+        return known
 
     async def history(self, call: ApiCall) -> answers.HistoryAnswer:
         """Return the history of all jobs that an id stands for."""
-        return await job_history.history(self._instance, call.query.of, call.seen_by)
+        own = await job_history.history(self._instance, call.query.of, call.seen_by)
+        others = await self._siblings.ask("history", of=call.query.of, seen_by=call.seen_by)
+        histories = [own, *decoded(others, answers.HistoryAnswer)]
+        return one_history(histories, self._siblings.service)
 
     async def explain(self, call: ApiCall) -> Explanation:
         """Explain where a job would be placed."""

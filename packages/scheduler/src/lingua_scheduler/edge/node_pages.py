@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from lingua_scheduler.edge import answers, views
 from lingua_scheduler.edge.api_call import PageQuery
 from lingua_scheduler.edge.guard import Problem
 from lingua_scheduler.edge.routes import API, ApiRoute
+from lingua_scheduler.edge.sibling_pages import decoded
 from lingua_scheduler.runtime.pairing import VALID_MS
 from lingua_scheduler.state.keys import identifier
 from lingua_scheduler.state.reply import Reply
@@ -15,14 +18,16 @@ from lingua_wire.codes import ErrorCode
 
 if TYPE_CHECKING:
     from lingua_scheduler.edge.api_call import ApiCall
+    from lingua_scheduler.edge.sibling_pages import Siblings
     from lingua_scheduler.runtime.instance import Instance
 
 
 class NodePages:
     """The pages about nodes."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, siblings: Siblings) -> None:
         self._instance = instance
+        self._siblings = siblings
         self.routes = (
             ApiRoute(
                 path=f"{API}/nodes",
@@ -61,14 +66,31 @@ class NodePages:
     async def nodes(self, call: ApiCall) -> answers.NodePage:
         """Return a page of nodes."""
         query = call.query
-        return await views.node_page(self._instance, query.after, query.limit, call.seen_by)
+        page = await views.node_page(self._instance, query.after, query.limit, call.seen_by)
+        nodes = await self._with_sockets(page.nodes)
+        return msgspec.structs.replace(page, nodes=nodes)
 
     async def node(self, call: ApiCall) -> answers.NodeAnswer:
         """Return one node."""
         found = await views.node_answer(self._instance, identifier("node", call.id))
         if found is None or not views.is_seen(found, call.seen_by):
             raise Problem(404, "NOT_FOUND", "no such node")
-        return found
+        return (await self._with_sockets((found,)))[0]
+
+    async def _with_sockets(
+        self, nodes: tuple[answers.NodeAnswer, ...]
+    ) -> tuple[answers.NodeAnswer, ...]:
+        """Add what siblings know of the nodes whose sockets they have."""
+        if all(node.socket is not None for node in nodes):
+            return nodes
+        kind = dict[str, answers.NodeSocketAnswer]
+        sockets: dict[str, answers.NodeSocketAnswer] = {}
+        for known in decoded(await self._siblings.ask("node_sockets"), kind):
+            sockets |= known
+        return tuple(
+            msgspec.structs.replace(node, socket=node.socket or sockets.get(node.id))
+            for node in nodes
+        )
 
     async def drain(self, call: ApiCall) -> answers.DrainAnswer:
         """Stop or resume new work for a node, whichever instance has its socket."""

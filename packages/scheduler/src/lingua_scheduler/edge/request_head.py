@@ -199,3 +199,13 @@ def _is_ip(name: str) -> bool:
 def is_loopback(name: str) -> bool:
     """Tell whether this is a loopback address; False for host names."""
     return _is_ip(name) and ipaddress.ip_address(name).is_loopback
+
+
+def address_in(name: tuple[str, int] | None) -> str:
+    """Return the address in a socket's name; an IPv4-mapped IPv6 address as plain IPv4."""
+    return name[0].removeprefix("::ffff:") if name else ""
+
+
+def cap_key(remote: str) -> str:
+    """Return the key that one peer is counted by: an IPv4 address, or an IPv6 /64 network."""
+    return ipaddress.IPv6Address(remote).packed[:8].hex() if ":" in remote else remote

@@ -29,7 +29,7 @@ from lingua_scheduler.edge.tcp_listener import (
     ConnectionLimits,
     ListenerOptions,
     SocketRoute,
-    start_listener,
+    TcpListener,
 )
 from lingua_scheduler.edge.websocket import WebSocketLimits
 from lingua_scheduler.runtime.instance import Instance
@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 
     from lingua_scheduler.config import ServerSettings, Settings
     from lingua_scheduler.edge.request_head import RequestHead
-    from lingua_scheduler.edge.tcp_listener import TcpListener
+    from lingua_scheduler.edge.sibling_pages import Siblings
     from lingua_scheduler.edge.websocket import Receiver, WebSocket
+    from lingua_scheduler.runtime.drain import SiblingDrain
 
 SESSION_PATH = "/ws/session"
 NODE_PATH = "/ws/node"
@@ -71,19 +72,28 @@ class RunningServer:
     @property
     def url(self) -> str:
         """Return the URL of its HTTP API."""
-        scheme = "https" if self.settings.server.tls_cert_file else "http"
-        host = self.settings.server.host
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+        return url_of(self.settings.server, self.port)
 
-    async def drain(self) -> bool:
+    async def drain(self, siblings: SiblingDrain | None = None) -> bool:
         """Finish accepted work; tells whether all of it was finished."""
         self.front.stop_accepting()
-        return await self.instance.drain()
+        return await self.instance.drain(siblings)
+
+
+def url_of(server: ServerSettings, port: int) -> str:
+    """Return the URL of the HTTP API on a port."""
+    scheme = "https" if server.tls_cert_file else "http"
+    return f"{scheme}://{f'[{server.host}]' if ':' in server.host else server.host}:{port}"
 
 
 @asynccontextmanager
-async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
-    """Serve until the block is left; leaving it drops unfinished work (see `drain`)."""
+async def running_server(
+    settings: Settings, siblings: Siblings | None = None
+) -> AsyncIterator[RunningServer]:
+    """Serve until the block is left; leaving it drops unfinished work (see `drain`).
+
+    A worker with siblings does not listen: it takes connections that its supervisor accepted.
+    """
     log = EventLog("scheduler")
     async with open_connection(settings) as connection:
         instance = Instance(settings, connection, log)
@@ -92,11 +102,15 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
         await watch.read()
         loops = asyncio.create_task(_run(instance, watch))
         gate = TokenGate(settings, watch)
-        runner = web.AppRunner(http_app(instance, gate), access_log=None)
+        runner = web.AppRunner(http_app(instance, gate, siblings), access_log=None)
         await runner.setup()
         front: TcpListener | None = None
         try:
-            front = await _listen(settings, instance, runner, gate)
+            front = _front(settings, instance, runner, gate)
+            if siblings is None:
+                await _listen(front, settings.server)
+            else:
+                front.begin(settings.server.port)
             server = RunningServer(settings, instance, front, loops)
             with _noted(server):
                 yield server
@@ -124,7 +138,14 @@ async def _run(instance: Instance, watch: TokenWatch) -> None:
         group.create_task(watch.run())
 
 
-async def _listen(
+async def _listen(front: TcpListener, server: ServerSettings) -> None:
+    try:
+        await front.listen(server.host, server.port)
+    except OSError as error:
+        raise await explain_listen_error(server.host, server.port, error) from error
+
+
+def _front(
     settings: Settings, instance: Instance, runner: web.AppRunner, gate: TokenGate
 ) -> TcpListener:
     server = settings.server
@@ -147,10 +168,7 @@ async def _listen(
 
     http = runner.server
     assert http is not None
-    tls = _tls(server)
-    listening = start_listener(
-        server.host,
-        server.port,
+    front = TcpListener(
         sockets={
             SESSION_PATH: SocketRoute(session, _client_limits(server), SUBPROTOCOLS),
             NODE_PATH: SocketRoute(node, _node_limits(server), SUBPROTOCOLS),
@@ -164,14 +182,10 @@ async def _listen(
                 connections_per_ip_max=server.connections_per_ip_max,
             ),
             origins=server.origins,
-            tls=tls,
+            tls=_tls(server),
             on_error=instance.failed,
         ),
     )
-    try:
-        front = await listening
-    except OSError as error:
-        raise await explain_listen_error(server.host, server.port, error) from error
     _follow(instance, front)
     return front
 

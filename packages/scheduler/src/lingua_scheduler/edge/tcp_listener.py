@@ -10,22 +10,26 @@ those of the TCP socket; headers about addresses are ignored.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from aiohttp import web
 
 from lingua_scheduler.edge.keep_alive import KeepAlive
+from lingua_scheduler.edge.listener_options import (
+    AcceptSocket,
+    ConnectionLimits,
+    ListenerOptions,
+    SocketRoute,
+)
 from lingua_scheduler.edge.request_head import (
     REQUEST_LINE,
     Refusal,
     RequestHead,
+    address_in,
+    cap_key,
     first_values,
     is_loopback,
     is_origin_allowed,
@@ -34,10 +38,10 @@ from lingua_scheduler.edge.request_head import (
     response_to,
     upgrade_key,
 )
-from lingua_scheduler.edge.websocket import Receiver, WebSocket, WebSocketLimits
+from lingua_scheduler.edge.websocket import WebSocket
 
 if TYPE_CHECKING:
-    import ssl
+    from collections.abc import Mapping
 
 __all__ = [
     "AcceptSocket",
@@ -64,48 +68,8 @@ KERNEL_UNSENT_BYTES_MAX: Final = 64 * 1024
 KERNEL_SHARE: Final = 4
 # The phases of a request reader.
 READING, DECIDING, REFUSED = range(3)
-
-_log = logging.getLogger(__name__)
-
-# Decides whether a WebSocket may open, and returns its receiver; raises `Refusal` otherwise.
-# Nothing can be sent on the WebSocket before it returns.
-AcceptSocket = Callable[[WebSocket, RequestHead], Receiver]
-
-
-@dataclass(frozen=True, slots=True)
-class SocketRoute:
-    """How the WebSockets of one path are accepted."""
-
-    accept: AcceptSocket
-    limits: WebSocketLimits = field(default_factory=WebSocketLimits)
-    # Subprotocols of the server; the first offered one that is among them is chosen, else none.
-    subprotocols: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """What unauthenticated peers may cost, in total and per address; 0 is unlimited."""
-
-    head_bytes_max: int = 16 * 1024
-    head_ms: int = 5000
-    connections_max: int = 10_000
-    connections_per_ip_max: int = 0
-
-
-def _log_error(error: BaseException) -> None:
-    _log.error("a receiver failed", exc_info=error)
-
-
-@dataclass(frozen=True, slots=True)
-class ListenerOptions:
-    """How a listener treats connections."""
-
-    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
-    # Origins of web pages that may connect; see `is_origin_allowed` for an empty list.
-    origins: tuple[str, ...] = ()
-    tls: ssl.SSLContext | None = None
-    # Called with every error that a receiver or an accept function raises.
-    on_error: Callable[[BaseException], None] = _log_error
+# The kind of a connection that was accepted here.
+NOT_TAKEN: Final = -1
 
 
 async def start_listener(
@@ -148,6 +112,8 @@ class TcpListener:
         # Connections that count against the limits, and their number by address.
         self._connections: set[_Connection] = set()
         self._per_ip: Counter[str] = Counter()
+        # Open connections that another process accepted, by the kind that it gave.
+        self.taken: Counter[int] = Counter()
         # Connections over a limit that still read their refusal.
         self._lingering = 0
         # TLS handshakes under way.
@@ -158,12 +124,31 @@ class TcpListener:
 
     async def listen(self, host: str, port: int) -> None:
         """Open the port; 0 takes a free one."""
-        self.http.request_handler = self._serve_kept_alive
+        self.begin(port)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             self._new_protocol, host, port, backlog=BACKLOG, reuse_address=True
         )
         self.port = self._server.sockets[0].getsockname()[1]
+
+    def begin(self, port: int) -> None:
+        """Prepare for connections, also if another process listens on the port."""
+        self.http.request_handler = self._serve_kept_alive
+        self.port = port
+
+    async def take(self, sock: socket.socket, kind: int) -> None:
+        """Serve a connection that another process accepted."""
+        if self.options.tls is None:
+            loop = asyncio.get_running_loop()
+            await loop.connect_accepted_socket(lambda: _RequestReader(self, kind=kind), sock)
+            return
+        try:
+            connection = self.register(address_in(sock.getpeername()), kind)
+        except Refusal as refusal:
+            self.refused[refusal.reason] += 1
+            sock.close()
+        else:
+            await _TlsAcceptor(self).secure(sock, connection)
 
     def _new_protocol(self) -> asyncio.Protocol:
         return _RequestReader(self) if self.options.tls is None else _TlsAcceptor(self)
@@ -199,18 +184,19 @@ class TcpListener:
         """How many connections are open, of any kind."""
         return len(self._connections)
 
-    def register(self, remote: str) -> _Connection:
+    def register(self, remote: str, kind: int = NOT_TAKEN) -> _Connection:
         """Count a new connection, or refuse it over a limit, before any other work is done."""
         limits = self.options.limits
-        key = _cap_key(remote)
+        key = cap_key(remote)
         if self._is_closing:
             raise Refusal(503, "going away")
         if 0 < limits.connections_max <= len(self._connections):
             raise Refusal(503, "too many connections", {"Retry-After": "5"})
         if 0 < limits.connections_per_ip_max <= self._per_ip[key]:
             raise Refusal(429, "too many connections from this address", {"Retry-After": "5"})
-        connection = _Connection(self, key)
+        connection = _Connection(self, key, kind)
         self._connections.add(connection)
+        self.taken[kind] += 1
         self._per_ip[key] += 1
         self._is_empty.clear()
         return connection
@@ -220,6 +206,7 @@ class TcpListener:
         if connection not in self._connections:
             return
         self._connections.discard(connection)
+        self.taken[connection.kind] -= 1
         self._per_ip[connection.key] -= 1
         if not self._per_ip[connection.key]:
             del self._per_ip[connection.key]
@@ -241,7 +228,7 @@ class TcpListener:
         self._check_origin(headers, transport)
         offered = listed(headers.get("sec-websocket-protocol", ""))
         chosen = next((name for name in offered if name in route.subprotocols), None)
-        remote = _address(transport.get_extra_info("peername"))
+        remote = address_in(transport.get_extra_info("peername"))
         websocket = WebSocket(route.limits, remote, chosen, self.options.on_error, self._forget)
         websocket.receiver = route.accept(
             websocket, RequestHead(path, first_values(query), headers, offered, remote)
@@ -269,7 +256,7 @@ class TcpListener:
         origin = headers.get("origin")
         if origin is None:
             return
-        ours = _address(transport.get_extra_info("sockname"))
+        ours = address_in(transport.get_extra_info("sockname"))
         if not is_origin_allowed(
             origin, headers.get("host", ""), self._origins, by_loopback=is_loopback(ours)
         ):
@@ -310,11 +297,12 @@ class TcpListener:
 class _Connection:
     """One connection that counts against the limits until it ends."""
 
-    __slots__ = ("_listener", "is_settled", "key", "transport")
+    __slots__ = ("_listener", "is_settled", "key", "kind", "transport")
 
-    def __init__(self, listener: TcpListener, key: str) -> None:
+    def __init__(self, listener: TcpListener, key: str, kind: int) -> None:
         self._listener = listener
         self.key = key
+        self.kind = kind
         # None during a TLS handshake.
         self.transport: asyncio.Transport | None = None
         # Handed over to a WebSocket or to aiohttp, which decides its end.
@@ -336,6 +324,7 @@ class _RequestReader(asyncio.Protocol):
         "_deadline",
         "_head",
         "_is_lingering",
+        "_kind",
         "_listener",
         "_loop",
         "_phase",
@@ -345,8 +334,14 @@ class _RequestReader(asyncio.Protocol):
         "_transport",
     )
 
-    def __init__(self, listener: TcpListener, connection: _Connection | None = None) -> None:
+    def __init__(
+        self,
+        listener: TcpListener,
+        connection: _Connection | None = None,
+        kind: int = NOT_TAKEN,
+    ) -> None:
         self._listener = listener
+        self._kind = kind
         self._loop = asyncio.get_running_loop()
         self._phase = READING
         # The deadline for TLS and the head together.
@@ -364,9 +359,9 @@ class _RequestReader(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._remote = _address(transport.get_extra_info("peername"))
+        self._remote = address_in(transport.get_extra_info("peername"))
         try:
-            self._connection = self._connection or self._listener.register(self._remote)
+            self._connection = self._connection or self._listener.register(self._remote, self._kind)
         except Refusal as refusal:
             self._refuse_over_limit(refusal)
             return
@@ -474,17 +469,18 @@ class _TlsAcceptor(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         plain = cast("asyncio.Transport", transport)
         try:
-            connection = self._listener.register(_address(plain.get_extra_info("peername")))
+            connection = self._listener.register(address_in(plain.get_extra_info("peername")))
         except Refusal as refusal:
             self._listener.refused[refusal.reason] += 1
         else:
             # A second descriptor keeps the socket open when this transport is aborted.
             sock = socket.socket(fileno=os.dup(plain.get_extra_info("socket").fileno()))
-            handshake = asyncio.get_running_loop().create_task(self._secure(sock, connection))
+            handshake = asyncio.get_running_loop().create_task(self.secure(sock, connection))
             self._listener.keep_handshake(handshake)
         plain.abort()
 
-    async def _secure(self, sock: socket.socket, connection: _Connection) -> None:
+    async def secure(self, sock: socket.socket, connection: _Connection) -> None:
+        """Do the TLS handshake of a counted connection, then read its request."""
         sock.setblocking(False)  # noqa: FBT003 - the only parameter
         reader = _RequestReader(self._listener, connection)
         try:
@@ -578,13 +574,3 @@ def _raw_head(request: web.BaseRequest) -> bytes:
     lines = [f"{request.method} {request.raw_path} {version}".encode()]
     lines += [name + b": " + value for name, value in request.raw_headers]
     return b"\r\n".join(lines)
-
-
-def _address(name: tuple[str, int] | None) -> str:
-    """Return the address of a socket's name; an IPv4-mapped IPv6 address as plain IPv4."""
-    return name[0].removeprefix("::ffff:") if name else ""
-
-
-def _cap_key(remote: str) -> str:
-    """Return the key that one peer is counted by: an IPv4 address, or an IPv6 /64 network."""
-    return ipaddress.IPv6Address(remote).packed[:8].hex() if ":" in remote else remote

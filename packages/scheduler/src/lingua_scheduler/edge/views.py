@@ -223,6 +223,12 @@ def _node(instance: Instance, cell: Cell, row: NodeRow, can: Capability | None) 
     )
 
 
+def node_sockets(instance: Instance) -> dict[str, NodeSocketAnswer]:
+    """Return what this instance knows of the nodes whose sockets it has."""
+    known = ((name, _socket(node)) for name, node in instance.nodes.items())
+    return {name: socket for name, socket in known if socket is not None}
+
+
 def _socket(node: LiveNode | None) -> NodeSocketAnswer | None:
     if node is None:
         return None
@@ -264,6 +270,11 @@ def client_stats(sessions: Iterable[LiveSession]) -> ClientStats:
         sources.update(profile.two_way or (profile.source,))
         targets.update(profile.two_way or profile.targets)
     del sources[AUTO]
+    return client_counts(active, sources, targets)
+
+
+def client_counts(active: int, sources: Counter[str], targets: Counter[str]) -> ClientStats:
+    """Return the counts of clients and of the languages they use."""
     total = sources + targets
     return ClientStats(
         active_users=active,

@@ -1,6 +1,13 @@
 """What the product counts: the registry of metrics and the catalogue in it."""
 
-from lingua_scheduler.metrics.catalogue import LiveMetrics, metrics_page, open_files, resident_bytes
+from lingua_scheduler.metrics.catalogue import (
+    LiveMetrics,
+    ProcessMetrics,
+    ServiceMetrics,
+    metrics_page,
+    open_files,
+    resident_bytes,
+)
 from lingua_scheduler.metrics.registry import (
     BUCKETS_S,
     CONTENT_TYPE,
@@ -14,6 +21,7 @@ from lingua_scheduler.metrics.registry import (
     Registry,
     number_text,
 )
+from lingua_scheduler.metrics.totals import MetricTotals
 
 __all__ = [
     "BUCKETS_S",
@@ -26,7 +34,10 @@ __all__ = [
     "LiveMetrics",
     "Metric",
     "MetricFamily",
+    "MetricTotals",
+    "ProcessMetrics",
     "Registry",
+    "ServiceMetrics",
     "metrics_page",
     "number_text",
     "open_files",

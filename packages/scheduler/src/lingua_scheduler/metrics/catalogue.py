@@ -241,16 +241,26 @@ class InstanceMetrics:
         )
 
 
+class ServiceMetrics:
+    """The processes of one service."""
+
+    def __init__(self, add: Registry) -> None:
+        self.workers = add.gauge("workers", "Processes that serve the port (`server.workers`).")
+        self.workers_replaced_total = add.counter(
+            "workers_replaced_total", "Workers that ended by themselves and were replaced."
+        )
+
+
 class ProcessMetrics:
-    """The process, by the metric names that Prometheus clients share."""
+    """All processes of the service, by the metric names that Prometheus clients share."""
 
     def __init__(self, add: Registry) -> None:
         self.process_cpu_seconds_total = add.counter(
-            "process_cpu_seconds_total", "CPU time of this process, user and system.", prefix=""
+            "process_cpu_seconds_total", "CPU time of the service, user and system.", prefix=""
         )
         self.process_cpu_seconds_total.follow(time.process_time)
         self.process_resident_memory_bytes = add.gauge(
-            "process_resident_memory_bytes", "Resident memory of this process.", prefix=""
+            "process_resident_memory_bytes", "Resident memory of the service.", prefix=""
         )
         self.process_resident_memory_bytes.follow(resident_bytes)
         self.process_open_fds = add.gauge("process_open_fds", "Open files and sockets.", prefix="")
@@ -272,6 +282,8 @@ class LiveMetrics:
         self.results = ResultMetrics(self.registry)
         self.peers = PeerMetrics(self.registry)
         self.instance = InstanceMetrics(self.registry)
+        self.service = ServiceMetrics(self.registry)
+        self.service.workers.set(1)
         self.process = ProcessMetrics(self.registry)
 
     def render(self) -> bytes:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from lingua_scheduler.runtime.session_state import SessionState
 from lingua_wire.codes import CloseCode
 from lingua_wire.to_client import GoAway
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from lingua_scheduler.rooms.cache import RoomCache
     from lingua_scheduler.runtime.lifecycle import Lifecycle
@@ -29,6 +29,18 @@ LAST_STEPS_S = 1.0
 STOPS = "the instance stops"
 
 
+class SiblingDrain(Protocol):
+    """How an instance drains that is one of several workers of a service."""
+
+    # The siblings that drain at the same time: nothing can be handed over to them.
+    leaving: Collection[str]
+    # Siblings that do not drain take over what is here.
+    hands_over: bool
+
+    async def finished(self, *, all_of_it: bool) -> None:
+        """Report that the sessions here are finished; wait until those of the siblings are."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Drain:
     """Ends the work of one instance."""
@@ -41,10 +53,12 @@ class Drain:
     peers: PeerInstances
     tasks: Tasks
     limit_ms: int
+    # None for an instance that is a service of its own.
+    siblings: SiblingDrain | None = None
 
     async def run(self) -> bool:
         """Accept nothing new, hand over or finish what is here; tells whether all of it was."""
-        moves = self.peers.are_there
+        moves = self._moves()
         self.lifecycle.drain(hands_over=moves)
         sessions = list(self.sessions.values())
         for session in sessions:
@@ -53,10 +67,20 @@ class Drain:
         done = await asyncio.gather(
             *moving, *(self._finish(session, moves=moves) for session in sessions)
         )
+        if self.siblings is not None:
+            # The nodes here may still work for sessions of a sibling.
+            await self.siblings.finished(all_of_it=all(done))
         for session in sessions:
             session.notifier.close(CloseCode.GOING_AWAY, STOPS)
         await self._disconnect_nodes()
         return all(done)
+
+    def _moves(self) -> bool:
+        """Tell whether others take over what is here."""
+        siblings = self.siblings
+        if siblings is None:
+            return self.peers.are_there
+        return siblings.hands_over or self.peers.are_besides(siblings.leaving)
 
     def _announce(self, session: LiveSession, *, moves: bool) -> None:
         record = session.record

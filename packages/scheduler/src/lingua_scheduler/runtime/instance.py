@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from lingua_cli.logs import EventLog
     from lingua_scheduler.clock import Clock
     from lingua_scheduler.config import Settings
+    from lingua_scheduler.runtime.drain import SiblingDrain
     from lingua_scheduler.runtime.node import LiveNode
     from lingua_scheduler.runtime.session import LiveSession
     from lingua_scheduler.state.connection import Connection
@@ -397,7 +398,7 @@ class Instance:
         """Run all loops until cancelled."""
         await self.loops.run()
 
-    async def drain(self) -> bool:
+    async def drain(self, siblings: SiblingDrain | None = None) -> bool:
         """Accept nothing new, hand over or finish what is here; tells whether all of it was."""
         drain = Drain(
             lifecycle=self.lifecycle,
@@ -408,5 +409,6 @@ class Instance:
             peers=self.peers,
             tasks=self.tasks,
             limit_ms=self.settings.server.drain_ms,
+            siblings=siblings,
         )
         return await drain.run()

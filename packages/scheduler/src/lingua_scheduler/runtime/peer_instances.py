@@ -20,6 +20,8 @@ from lingua_scheduler.peers.inbox import Inbox
 from lingua_scheduler.peers.presence import BEATS_PER_SILENCE, InstanceInfo, Presence
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from lingua_cli.logs import EventLog
     from lingua_scheduler.config import Settings
     from lingua_scheduler.metrics import LiveMetrics
@@ -87,11 +89,15 @@ class PeerInstances:
     @property
     def are_there(self) -> bool:
         """Tell whether another live instance accepts sessions and nodes that leave here."""
+        return self.are_besides(())
+
+    def are_besides(self, leaving: Collection[str]) -> bool:
+        """Tell the same without the instances that are about to drain, too."""
         view = self.presence.view
         if view is None:
             return False
-        own = self._instance
-        return any(name != own and not row.draining for name, row in view.alive.items())
+        away = {self._instance, *leaving}
+        return any(name not in away and not row.draining for name, row in view.alive.items())
 
     def speaks_for(self, place: int) -> bool:
         """Tell whether this instance reports the counts of the cell at a place.

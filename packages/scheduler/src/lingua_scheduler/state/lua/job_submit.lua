@@ -65,8 +65,8 @@ local function submit(job, spec_text, body, park, audio, policy)
     code, label = Reply.NO_AVAILABLE_NODE, 'affinity_elsewhere'
   else
     -- Attempts continue after those of a cancelled job of this id, which a node may still hold.
-    placement, code, label, avoid = place(job, spec, before + 1, '', owner or '', policy, park ~= '0',
-      'spec', spec_text, 'body', body)
+    placement, code, label, avoid = place(job, spec, before + 1, '', owner or '', policy,
+      park ~= '0', 'spec', spec_text, 'body', body)
   end
   local parked = not placement and (elsewhere or park ~= '0')
   if not placement then

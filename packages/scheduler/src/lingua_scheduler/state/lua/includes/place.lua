@@ -55,8 +55,9 @@ local function pick_apart(pools, skip, skips, tie, avoid, near, sticky)
   return pick(pools, apart, skips + 1, tie, near, sticky)
 end
 
--- near: the instance of the job's session. `apart`: no second try here without the spread exclusion, because other cells are asked with it
--- first. Returns the placement; or nil, code, label, the node to avoid.
+-- near: the instance of the job's session. apart: no second try here without the spread exclusion,
+-- because other cells are asked with it first. Returns the placement; or nil, code, label, the node
+-- to avoid.
 local function place(job, spec, attempt, tried, near, policy, apart, ...)
   local member, expires_at, tie = job .. '|' .. attempt, lease_expiry(policy), job_tie(job)
   local skip, skips = tried_boots(tried)

@@ -1,0 +1,1 @@
+"""Several worker processes behind one port: started, fed with connections, and replaced."""
