@@ -39,7 +39,9 @@ FIRST_PORT, LAST_PORT = 20_000, 31_000
 PR_SET_PDEATHSIG = 1
 
 # Arguments of a server that keeps what it acknowledged, but for about the last second.
-AOF = ("--appendonly", "yes", "--appendfsync", "everysec")
+# Every write is handed to the system before it is answered, so that a killed server has it again.
+# With `everysec` a write may wait for the disk, after its answer.
+AOF = ("--appendonly", "yes", "--appendfsync", "no")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -56,6 +56,23 @@ class Numbered:
         return self.segmenter.settled_seq, self.segmenter.settled_ms
 
 
+# Numbers.
+
+
+def test_a_chunk_uses_its_number() -> None:
+    segmenter = Numbered().segmenter
+    segmenter.chunk(bytes(3200), is_final=False, now_ms=0.0, seq=41)
+    assert segmenter.next_seq == 42
+    assert segmenter.admit_seq(41) == "duplicate"
+
+
+def test_a_chunk_without_a_number_uses_none() -> None:
+    segmenter = Numbered().segmenter
+    segmenter.chunk(bytes(3200), is_final=False, now_ms=0.0, seq=41)
+    segmenter.chunk(bytes(3200), is_final=False, now_ms=1.0)
+    assert segmenter.next_seq == 42
+
+
 # What is kept no more.
 
 
