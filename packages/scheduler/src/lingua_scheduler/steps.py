@@ -10,11 +10,12 @@ another path. `Tasks` owns the steps and what becomes of them.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
+    from collections.abc import Callable, Coroutine
 
 
 class Answer:
@@ -122,7 +123,7 @@ async def _rest_of(work: Coroutine[Any, Any, Any], waits_for: Any) -> None:
     await _Begun(work, waits_for)
 
 
-class _Begun:
+class _Begun(Generator[Any, Any, Any]):
     """A coroutine that has begun, to be awaited: what it waits for already is given first."""
 
     __slots__ = ("_waits_for", "_work")
@@ -134,23 +135,14 @@ class _Begun:
     def __await__(self) -> _Begun:
         return self
 
-    def __iter__(self) -> _Begun:
-        return self
-
-    def __next__(self) -> Any:
+    def send(self, value: Any) -> Any:
+        """Let it go on with a value."""
         if self._waits_for:
             (waits_for,), self._waits_for = self._waits_for, ()
             return waits_for
-        return self._work.send(None)
-
-    def send(self, value: Any) -> Any:
-        """Let it go on with a value."""
         return self._work.send(value)
 
-    def throw(self, error: BaseException) -> Any:
+    def throw(self, error: Any, value: Any = None, traceback: Any = None) -> Any:
         """Raise an error in it, such as a cancellation."""
+        del value, traceback  # of an older form of this call
         return self._work.throw(error)
-
-    def close(self) -> None:
-        """End it where it waits."""
-        self._work.close()
