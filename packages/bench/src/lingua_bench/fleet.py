@@ -8,7 +8,7 @@ next outcome of its session. The first that deviates ends the run (`WrongAnswer`
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lingua_bench.load import BODY, PAYLOAD, PairLoad, WorkerSession, WrongAnswer, require
 from lingua_scheduler.jobs.requirement import Languages, PipelineStages, demand
@@ -24,13 +24,16 @@ from lingua_scheduler.state.records import (
     job_id_of,
 )
 from lingua_scheduler.state.reply import Reply
+from lingua_scheduler.state.script_runner import ScriptRunner
 from lingua_scheduler.state.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from lingua_scheduler.state.connection import Connection
+    from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.records import NodeRow
+    from lingua_scheduler.state.script import Word
 
 WORKERS = 256
 SLOTS = 4
@@ -60,6 +63,14 @@ class FleetShape(NamedTuple):
         return f"{self.nodes:,} nodes, {self.signatures} signatures"
 
 
+class SingleCalls(ScriptRunner):
+    """Sends every call alone, so that the cost of one is measured."""
+
+    def ask(self, name: str, cell: Cell, args: tuple[Word, ...] = ()) -> Awaitable[list[Any]]:
+        """Run a script; never together with others."""
+        return self.run(name, cell, args)
+
+
 class RegisteredFleet:
     """The nodes of one shape, registered and ready, in a cell of their own."""
 
@@ -67,7 +78,7 @@ class RegisteredFleet:
         self.connection = connection
         self.shape = shape
         self.cell = Cells(f"bench-{shape.nodes}-{shape.signatures}", 1).all[0]
-        self.store = Store(connection, POLICY)
+        self.store = Store(connection, POLICY, runner=SingleCalls(connection))
 
     async def register(self) -> None:
         """Register every node and make it ready."""

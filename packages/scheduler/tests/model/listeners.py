@@ -168,7 +168,7 @@ class Listeners:
             self.drop(item.id, "#")
         index, lane, job, attempt, reason = item.head.split(" ")
         session = self.sessions.get(session_id)
-        if lane == AS_SPOKEN or session is None:
+        if lane == AS_SPOKEN or session is None or item.number[0] < session.born:
             return 0
         session.seq += 1
         row = (f"+{item.kind}", int(index), lane, job, int(attempt), reason)

@@ -112,6 +112,7 @@ def real_session(row: dict[str, bytes], outbox: list[bytes]) -> State:
         lanes[name] = {"next": int(text[f"next:{name}"]), "unwanted": unwanted, "entries": entries}
     return {
         "epoch": int(text["epoch"]),
+        "born": int(text["born"]),
         **{name: text[name] for name in ("owner", "tenant")},
         **{name: text.get(name, "") for name in ("token", "about")},
         "fence": int(text["fence"]),
@@ -240,7 +241,8 @@ def twin_session(session: Any) -> State:
         for name, lane in session.lanes.items()
     }
     return {
-        **{name: getattr(session, name) for name in ("epoch", "owner", "fence", "seq", "trimmed")},
+        **{name: getattr(session, name) for name in ("epoch", "born", "owner", "fence")},
+        **{name: getattr(session, name) for name in ("seq", "trimmed")},
         **{name: getattr(session, name) for name in ("tenant", "token", "about")},
         **{name: getattr(session, name) for name in ("heard", "heard_ms", "top", "speech")},
         **{name: getattr(session, name) for name in ("ended", "partly")},

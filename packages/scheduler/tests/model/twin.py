@@ -105,6 +105,8 @@ class Session:
     owner: str
     tenant: str
     fence: int = 1
+    # Its first epoch: what belongs to an earlier one was said in an earlier session of its name.
+    born: int = 0
     seq: int = 0
     trimmed: int = 0
     closed: bool = False
@@ -927,7 +929,7 @@ class CellTwin(Listeners):
                 epoch, before = max(epoch, known.epoch + 1), known.fence
             goes_on = known is not None and fence and known.owner == owner
             fresh = before if goes_on else before + 1
-            reply, session = "OPENED", Session(epoch, owner, tenant, max(fence, fresh))
+            reply, session = "OPENED", Session(epoch, owner, tenant, max(fence, fresh), epoch)
             self.sessions[name] = session
         session.note(dict(zip(fields[::2], fields[1::2], strict=True)))
         told = [int(part) for part in ended.split()]

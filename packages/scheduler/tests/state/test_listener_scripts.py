@@ -344,6 +344,25 @@ def test_a_listener_that_is_missing_for_a_moment_still_hears_it_in_order(
     play(server, scenario)
 
 
+def test_what_an_ended_session_said_is_not_told_in_a_new_one_of_its_name(
+    server: servers.Server,
+) -> None:
+    async def scenario(s: Stage) -> None:
+        assert (await s.say(0, "c1/bob")).is_relaying
+        await s.close("c0/ann")
+        s.advance(1)
+        await s.open("c0/ann", "c1/bob")
+        await s.bring_all()
+        # Whoever had to hear it does; in the new session the index is another utterance.
+        assert await s.indices("c1/bob") == [0]
+        assert await s.passed() == []
+        await s.say(0, "c1/bob", lane="fr")
+        await s.bring_all()
+        assert await s.passed() == [(0, "fr")]
+
+    play(server, scenario)
+
+
 def test_a_listener_that_is_missing_for_long_is_not_waited_for(server: servers.Server) -> None:
     async def scenario(s: Stage) -> None:
         effects = await s.say(0, HERE)

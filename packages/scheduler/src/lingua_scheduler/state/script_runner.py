@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.connection import Connection
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.script import Word
-    from lingua_scheduler.steps import Answer
 
 
 class ScriptRunner:
@@ -34,8 +33,8 @@ class ScriptRunner:
         script = self._scripts[name]
         return self.connection.run(script, cell.slot, cell.keys, (self.now_ms, *args))
 
-    def ask(self, name: str, cell: Cell, args: tuple[Word, ...] = ()) -> Answer:
-        """Run a script of the usual path, for a step."""
+    def ask(self, name: str, cell: Cell, args: tuple[Word, ...] = ()) -> Awaitable[list[Any]]:
+        """Run a script of the usual path, for a step; calls of one turn may go together."""
         script = self._scripts[name]
         return self.connection.ask(script, cell.slot, cell.keys, (self.now_ms, *args))
 

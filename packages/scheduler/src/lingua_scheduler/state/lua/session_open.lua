@@ -51,8 +51,8 @@ local function session_open(ARGV)
   -- The owner of the closed session must not count as the owner of this one.
   fence = math.max(fence, fence > 0 and found[2] == owner and known or known + 1)
   redis.call('DEL', key, OUTBOX .. session)
-  redis.call('HSET', key, 'epoch', epoch, 'owner', owner, 'fence', fence, 'tenant', tenant,
-    'seq', 0, 'trimmed', 0, 'opened_at', now, unpack(ARGV, 9))
+  redis.call('HSET', key, 'epoch', epoch, 'born', epoch, 'owner', owner, 'fence', fence,
+    'tenant', tenant, 'seq', 0, 'trimmed', 0, 'opened_at', now, unpack(ARGV, 9))
   if ARGV[8] ~= '' then redis.call('HSET', key, 'ended', ARGV[8]) end
   redis.call('ZADD', DUE, now + ARGV[5], 's|' .. session)
   return { Reply.OPENED, string.format('%.0f', epoch), fence }

@@ -42,7 +42,8 @@ local function relay_hear(item, audience, policy, done, held, out, turn)
   return waiting, elsewhere, is_cut
 end
 
--- All listeners have it: the speaker is informed. Returns the position.
+-- All listeners have it: the speaker is informed, unless its session has ended and was opened anew
+-- since: in the order of that one the same index is another utterance. Returns the position.
 local function relay_passed(session, s, item, out)
   local text = ''
   if item.is_kept then
@@ -50,6 +51,7 @@ local function relay_passed(session, s, item, out)
     heard_drop(item.id, LISTED)
   end
   if string.match(item.head, '^%d+ (%S+)') == '~' or s.epoch == '' then return 0 end
+  if tonumber(item.epoch) < s.born then return 0 end
   local entry = '+' .. item.kind .. ' ' .. item.head .. '\n' .. text
   s.seq = s.seq + 1
   redis.call('RPUSH', OUTBOX .. session, entry)

@@ -7,9 +7,10 @@
 local function session_read(session, lane, index)
   local names = lane_names(lane)
   local s = redis.call('HMGET', SESSION .. session, 'epoch', 'owner', 'seq', names[L_NEXT],
-    names[L_SKIP], names[L_AT] .. (index + 1), 'ended')
+    names[L_SKIP], names[L_AT] .. (index + 1), 'ended', 'born')
   return { session = session, epoch = s[1] or '', owner = s[2] or '', seq = tonumber(s[3] or 0),
-    next = tonumber(s[4] or 0), skip = s[5], ahead = s[6], ended = s[7] or '0 0 0 0' }
+    next = tonumber(s[4] or 0), skip = s[5], ahead = s[6], ended = s[7] or '0 0 0 0',
+    born = tonumber(s[8] or 0) }
 end
 
 -- Takes `entry`, the outcome of `index`, into the lane. Returns its seq if it is next (0: its
