@@ -216,8 +216,6 @@ async def test_it_runs_with_our_settings_and_none_from_outside(data_dir: Path) -
         "appendfsync": "everysec",
         "aof-load-truncated": "yes",
         "maxmemory-policy": "noeviction",
-        "hash-max-listpack-value": "1024",
-        "hash-max-listpack-entries": "64",
         "daemonize": "no",
         "dir": str(data_dir),
         "logfile": str(data_dir / "server.log"),
