@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 UNTRIED_FACTOR: Final = 4
 # A peer is behind when its unread bytes exceed this fraction (1/4) of the bound.
 BEHIND_PART: Final = 4
-# How long a frame that may wait does so.
-WAIT_S: Final = 0.02
+# A frame that may wait does so once or twice this long.
+WAIT_S: Final = 0.01
 
 
 class FrameWriter:
@@ -31,6 +31,7 @@ class FrameWriter:
         "_allowed",
         "_bytes",
         "_frames",
+        "_has_flushed",
         "_is_check_pending",
         "_is_ended",
         "_is_flush_due",
@@ -61,6 +62,8 @@ class FrameWriter:
         # They leave after this turn of the loop; or at the latest when the timer ends.
         self._is_flush_due = False
         self._is_timer_set = False
+        # Other frames have left since the timer was set, and took those with them that waited.
+        self._has_flushed = False
         self._is_ended = False
 
     @property
@@ -101,7 +104,7 @@ class FrameWriter:
                 self._is_flush_due = True
                 self._loop.call_soon(self.flush)
             elif not self._is_timer_set:
-                self._is_timer_set = True
+                self._is_timer_set, self._has_flushed = True, False
                 self._loop.call_later(WAIT_S, self._flush_waiting)
         if size < COPIED_BYTES_MAX:
             frames.append(header_of(first, size) + data)
@@ -115,7 +118,7 @@ class FrameWriter:
         self._is_flush_due = False
         if not frames:
             return
-        self._frames, self._bytes = [], 0
+        self._frames, self._bytes, self._has_flushed = [], 0, True
         if self._allowed != self._send_bytes_max and not self._unsent():
             self._allowed = self._send_bytes_max
         if len(frames) == 1:
@@ -127,6 +130,11 @@ class FrameWriter:
             self._transport.writelines(frames)
 
     def _flush_waiting(self) -> None:
+        if self._has_flushed and self._frames:
+            # They are younger than the timer: most leave with others within another such time.
+            self._has_flushed = False
+            self._loop.call_later(WAIT_S, self._flush_waiting)
+            return
         self._is_timer_set = False
         self.flush()
 
