@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import TYPE_CHECKING
 
@@ -33,47 +32,6 @@ def stops_reading(peer: Peer) -> None:
 
 def reads_on(peer: Peer) -> None:
     peer.writer.transport.resume_reading()  # type: ignore[attr-defined]
-
-
-@both_loops
-def test_a_message_that_may_wait_leaves_with_the_next_one(loop: str) -> None:
-    async def scenario() -> None:
-        async with a_door() as door, a_peer(door) as peer:
-            wire = door.guests[0].wire
-            wire.send_text(b"acknowledged", may_wait=True)
-            await asyncio.sleep(0)
-            assert wire.buffered == len(b"acknowledged")
-            wire.send_parts((b"an ", b"outcome"), is_binary=False)
-            wire.send_text(b"the last", may_wait=True)
-            await until(lambda: not wire.buffered)
-            said = [await peer.hear() for _ in range(3)]
-            assert said == [(TEXT, b"acknowledged"), (TEXT, b"an outcome"), (TEXT, b"the last")]
-
-    run(scenario(), loop)
-
-
-@both_loops
-def test_a_message_that_may_wait_leaves_alone_if_no_other_comes(loop: str) -> None:
-    async def scenario() -> None:
-        async with a_door() as door, a_peer(door) as peer:
-            wire = door.guests[0].wire
-            for number in range(3):
-                wire.send_binary(bytes([number]), may_wait=True)
-                assert await peer.hear() == (BINARY, bytes([number]))
-
-    run(scenario(), loop)
-
-
-@both_loops
-def test_a_message_that_may_wait_leaves_before_the_socket_is_closed(loop: str) -> None:
-    async def scenario() -> None:
-        async with a_door() as door, a_peer(door) as peer:
-            wire = door.guests[0].wire
-            wire.send_text(b"acknowledged", may_wait=True)
-            wire.close(1000, "done")
-            assert await peer.hear() == (TEXT, b"acknowledged")
-
-    run(scenario(), loop)
 
 
 @both_loops

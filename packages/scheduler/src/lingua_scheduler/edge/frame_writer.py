@@ -1,9 +1,7 @@
 """Writes the frames of one WebSocket: batched by turn of the event loop, with a bound on backlog.
 
-Frames that are written within one turn of the loop leave in one system call. A frame that may wait
-(an acknowledgement, which nobody acts upon at once) leaves with the next other frame, or after 20
-ms. The bytes that the peer has not read are bounded: a peer that stays over the bound is reported
-to `on_slow`.
+Frames that are written within one turn of the loop leave in one system call. The bytes that the
+peer has not read are bounded: a peer that stays over the bound is reported to `on_slow`.
 """
 
 from __future__ import annotations
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
 UNTRIED_FACTOR: Final = 4
 # A peer is behind when its unread bytes exceed this fraction (1/4) of the bound.
 BEHIND_PART: Final = 4
-# A frame that may wait does so once or twice this long.
-WAIT_S: Final = 0.01
 
 
 class FrameWriter:
@@ -31,11 +27,8 @@ class FrameWriter:
         "_allowed",
         "_bytes",
         "_frames",
-        "_has_flushed",
         "_is_check_pending",
         "_is_ended",
-        "_is_flush_due",
-        "_is_timer_set",
         "_loop",
         "_on_slow",
         "_send_bytes_max",
@@ -59,11 +52,6 @@ class FrameWriter:
         # Frames written in this turn of the loop, and the bytes of their payloads.
         self._frames: list[bytes] = []
         self._bytes = 0
-        # They leave after this turn of the loop; or at the latest when the timer ends.
-        self._is_flush_due = False
-        self._is_timer_set = False
-        # Other frames have left since the timer was set, and took those with them that waited.
-        self._has_flushed = False
         self._is_ended = False
 
     @property
@@ -81,31 +69,25 @@ class FrameWriter:
         """Whether the peer has so many unread bytes that large messages should wait."""
         return self.buffered > self._send_bytes_max // BEHIND_PART
 
-    def send(self, first: int, data: bytes, *, may_wait: bool = False) -> None:
+    def send(self, first: int, data: bytes) -> None:
         """Write one frame and check the backlog."""
-        self.write(first, data, may_wait=may_wait)
+        self.write(first, data)
         self._check_backlog(len(data))
 
     def send_parts(self, first: int, parts: tuple[bytes, ...]) -> None:
         """Write one frame whose payload is given in parts; large parts are not copied."""
         size = sum(map(len, parts))
-        if not self._is_flush_due:
-            self._is_flush_due = True
+        if not self._frames:
             self._loop.call_soon(self.flush)
         self._frames += (header_of(first, size), *parts)
         self._bytes += size
         self._check_backlog(size)
 
-    def write(self, first: int, data: bytes, *, may_wait: bool = False) -> None:
+    def write(self, first: int, data: bytes) -> None:
         """Write one frame without a backlog check; it leaves after this turn of the loop."""
         size, frames = len(data), self._frames
-        if not self._is_flush_due:
-            if not may_wait:
-                self._is_flush_due = True
-                self._loop.call_soon(self.flush)
-            elif not self._is_timer_set:
-                self._is_timer_set, self._has_flushed = True, False
-                self._loop.call_later(WAIT_S, self._flush_waiting)
+        if not frames:
+            self._loop.call_soon(self.flush)
         if size < COPIED_BYTES_MAX:
             frames.append(header_of(first, size) + data)
         else:
@@ -115,10 +97,9 @@ class FrameWriter:
     def flush(self) -> None:
         """Hand all frames to the transport now."""
         frames, size = self._frames, self._bytes
-        self._is_flush_due = False
         if not frames:
             return
-        self._frames, self._bytes, self._has_flushed = [], 0, True
+        self._frames, self._bytes = [], 0
         if self._allowed != self._send_bytes_max and not self._unsent():
             self._allowed = self._send_bytes_max
         if len(frames) == 1:
@@ -128,15 +109,6 @@ class FrameWriter:
         else:
             # Not joined: a message to many peers is in memory once, however slowly they read it.
             self._transport.writelines(frames)
-
-    def _flush_waiting(self) -> None:
-        if self._has_flushed and self._frames:
-            # They are younger than the timer: most leave with others within another such time.
-            self._has_flushed = False
-            self._loop.call_later(WAIT_S, self._flush_waiting)
-            return
-        self._is_timer_set = False
-        self.flush()
 
     def discard(self) -> None:
         """Drop the frames that were not handed to the transport."""

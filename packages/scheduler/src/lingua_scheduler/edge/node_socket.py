@@ -24,7 +24,6 @@ from lingua_wire.codec import NODE_MESSAGES, form_of
 from lingua_wire.codes import CloseCode, ErrorCode
 from lingua_wire.errors import InvalidInput, InvalidMessage
 from lingua_wire.to_node import (
-    JobResultAck,
     NodeErrorMessage,
     NodeTokenExpiring,
     NodeTokenRefreshed,
@@ -85,7 +84,7 @@ class NodeSocket:
         """Send one message; tells whether the socket was open."""
         if not self.wire.is_open:
             return False
-        self._write(self._encode(message), may_wait=message.__class__ is JobResultAck)
+        self._write(self._encode(message))
         return self.wire.is_open
 
     def assign(self, message: JobAssign, lane: str) -> bool:  # noqa: ARG002 for older nodes

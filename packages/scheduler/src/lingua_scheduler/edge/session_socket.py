@@ -33,7 +33,6 @@ from lingua_wire.codes import CloseCode, ErrorCode
 from lingua_wire.errors import InvalidInput, InvalidLanguage, InvalidMessage
 from lingua_wire.languages import language
 from lingua_wire.to_client import (
-    AudioAck,
     ErrorMessage,
     ResumeRejected,
     ServerHeartbeat,
@@ -41,7 +40,6 @@ from lingua_wire.to_client import (
     SessionInitAck,
     TokenExpiring,
     TokenRefreshed,
-    UtteranceAccepted,
 )
 
 if TYPE_CHECKING:
@@ -57,8 +55,6 @@ if TYPE_CHECKING:
     from lingua_wire.to_client import ToClient, TranslationResult
 
 PROTOCOL_VERSION = "1.0"
-# Messages that let a client discard audio, for which a few milliseconds do not matter.
-ACKNOWLEDGEMENTS = frozenset({AudioAck, UtteranceAccepted})
 
 
 class SessionSocket:
@@ -108,7 +104,7 @@ class SessionSocket:
 
     def send(self, message: ToClient) -> None:
         """Send one message; the socket drops a client that does not read."""
-        self._write(self._encode(message), may_wait=message.__class__ in ACKNOWLEDGEMENTS)
+        self._write(self._encode(message))
 
     def send_with(self, message: TranslationResult, sound: EncodedAudio) -> None:
         """Send a result whose audio is shared with other receivers."""

@@ -169,15 +169,15 @@ class WebSocket:
 
     # Sending.
 
-    def send_text(self, data: bytes, *, may_wait: bool = False) -> None:
-        """Send one text message, given as UTF-8; one that may wait leaves with the next."""
+    def send_text(self, data: bytes) -> None:
+        """Send one text message, given as UTF-8."""
         if self.phase == OPEN:
-            self._writer.send(TEXT, data, may_wait=may_wait)
+            self._writer.send(TEXT, data)
 
-    def send_binary(self, data: bytes, *, may_wait: bool = False) -> None:
-        """Send one binary message; one that may wait leaves with the next."""
+    def send_binary(self, data: bytes) -> None:
+        """Send one binary message."""
         if self.phase == OPEN:
-            self._writer.send(BINARY, data, may_wait=may_wait)
+            self._writer.send(BINARY, data)
 
     def send_parts(self, parts: tuple[bytes, ...], *, is_binary: bool) -> None:
         """Send one message that is given in parts, which are not copied if they are large."""
