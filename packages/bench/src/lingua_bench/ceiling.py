@@ -95,7 +95,7 @@ redis.call('HMGET', {node:<node>}, 'block', 'max', 'extra', 'pool', 'boot', 'ack
 redis.call('ZCOUNT', {leases:<node>}, @NOW_MS@, '+inf')
 redis.call('ZADD', {pool:<pool>}, '524288', <node>)
 redis.call('HMGET', {session:<session>}, 'epoch', 'owner', 'seq', 'next:es', 'skip:es', 'at:es:2',
-  'ended')
+  'ended', 'born')
 redis.call('RPUSH', {outbox:<session>}, 'completed 1 es ' .. <job> .. ' 1 -\\n' .. <payload>)
 redis.call('HDEL', {session:<session>}, 'at:es:1')
 redis.call('HSET', {session:<session>}, 'seq', 1, 'next:es', 1, 'ended', '0 0 0 0')

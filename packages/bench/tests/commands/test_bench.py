@@ -57,7 +57,7 @@ def test_the_table_says_what_was_measured_and_that_nothing_went_wrong(
 ) -> None:
     assert main([*SMALL, "--nodes", "5"]) == 0
     shown = capsys.readouterr().out
-    assert "Server commands per pair: 26, ceiling 26\n" in shown
+    assert "Server commands per pair: 27, ceiling 27\n" in shown
     assert "each placed, settled and released in order; all slots are free.\n" in shown
     assert "256 in flight): not measured\n" in shown
     text = [line for line in shown.splitlines() if line[:1].isupper()]
