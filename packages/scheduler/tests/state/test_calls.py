@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import servers
-from lingua_scheduler.errors import StoreRejected
+from lingua_scheduler.errors import OutcomeUnknown, StoreRejected
 from lingua_scheduler.state.calls import (
     BATCH_BYTES_MAX,
     BATCH_CALLS_MAX,
@@ -20,7 +21,7 @@ from lingua_scheduler.state.calls import (
     pack,
 )
 from lingua_scheduler.state.keys import Cell
-from lingua_scheduler.state.link import LinkOptions
+from lingua_scheduler.state.link import Address, LinkOptions, StoreLink
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.scripts import load_scripts
 from lingua_scheduler.state.single import SingleConnection
@@ -132,5 +133,34 @@ def test_an_error_of_one_call_is_its_own(server: servers.Server) -> None:
             await calls[2]
         assert (await calls[3])[0] == Reply.NO_JOB
         await connection.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("reply", [b"*1\r\n:0\r\n", b":0\r\n", b"$-1\r\n"])
+def test_a_batch_without_an_answer_for_each_call_fails_all_of_them(reply: bytes) -> None:
+    async def scenario() -> None:
+        async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"HELLO")
+            writer.write(b"*2\r\n$6\r\nserver\r\n$4\r\nfake\r\n")
+            await reader.readuntil(b"FCALL")
+            writer.write(reply)
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(pretend, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        link = StoreLink(Address("127.0.0.1", port), LinkOptions())
+        await link.connect()
+        calls = [step("job_find", "s", number) for number in range(3)]
+        for call in calls:
+            call.expires = monotonic() + 60
+            link.submit(call)
+        for call in calls:
+            with pytest.raises(OutcomeUnknown, match="broke the protocol"):
+                await call.answer
+        await link.close()
+        server.close()
+        await server.wait_closed()
 
     asyncio.run(scenario())

@@ -186,14 +186,23 @@ class StoreLink(asyncio.Protocol):
                     return
                 call = pending.popleft()
                 if isinstance(call, CallBatch):
-                    is_refused = reply.__class__ is hiredis.ReplyError
-                    replies = [reply] * len(call.calls) if is_refused else reply
-                    for each, its_reply in zip(call.calls, replies, strict=True):
-                        self._answer(each, its_reply)
+                    self._answer_batch(call, reply)
                 else:
                     self._answer(call, reply)
         except hiredis.ProtocolError as error:
             self.drop(f"the server broke the protocol: {error}")
+
+    def _answer_batch(self, batch: CallBatch, reply: Any) -> None:
+        """Give each call of a batch its part of the reply; an error concerns all of them."""
+        calls = batch.calls
+        replies = [reply] * len(calls) if reply.__class__ is hiredis.ReplyError else reply
+        if replies.__class__ is list and len(replies) == len(calls):
+            for call, its_reply in zip(calls, replies, strict=True):
+                self._answer(call, its_reply)
+            return
+        why = f"the server broke the protocol: {len(calls)} calls and another number of answers"
+        batch.fail(OutcomeUnknown(str(self.address), why))
+        self.drop(why)
 
     def _answer(self, call: StoreCall, reply: Any) -> None:
         """Give a call its reply; nobody goes on before those whose replies came earlier.
