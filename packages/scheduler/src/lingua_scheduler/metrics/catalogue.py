@@ -56,7 +56,7 @@ class SpeechMetrics:
         self.web_task_finalized_total = add.counters(
             "web_task_finalized_total",
             "Utterances by the reason of their end; `send`: ended by the client.",
-            {"reason": ("send", "timeout", "max_duration", "max_bytes", "close")},
+            {"reason": ("send", "timeout", "sentence", "max_duration", "max_bytes", "close")},
         )
         self.web_task_pause_ms = add.gauge(
             "web_task_pause_ms", "The configured pause that ends an utterance."

@@ -199,9 +199,11 @@ def padding_of(trigger: str, cuts: SegmentationSettings) -> int | None:
     """Return how much silence a node is asked to append."""
     if trigger == "manual":
         return cuts.padding_manual_ms
-    return cuts.padding_auto_ms if trigger in ("timeout", "max_duration", "session_close") else None
+    return cuts.padding_auto_ms if trigger in AUTOMATIC else None
 
 
+# Triggers of cuts that nobody asked for.
+AUTOMATIC = ("timeout", "sentence", "max_duration", "session_close")
 # At most as many digits as a trace has, not all of them zero.
 HEX = re.compile(r"[0-9a-f]{1,32}")
 

@@ -7,12 +7,17 @@ nothing. The caller numbers utterances, creates jobs, informs the client and cal
 
     chunk ──► buffer ──► manual, after a hangover ─────────► cut, closes the turn
                     ├──► pause, silence (short: held) ─────► cut, closes the turn
+                    ├──► sentence, where a node heard its end ► cut, closes the turn
                     ├──► max_duration, after a hangover ───► slice, the turn continues
                     └──► max_bytes ────────────────────────► slice, the turn continues
 
 A slice ends at the quietest point within `slice_search_ms` before its end; the rest begins the
 next one. A long chunk of pcm16 that would exceed the limits is processed in parts, as if the parts
 had arrived one by one.
+
+A node that listens while one speaks gives hints: where a sentence ended, and whether the text so
+far is a whole one. Less silence ends a whole sentence, more one that plainly is not. Without hints
+nothing changes.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.session.speech_buffer import SpeechChunk
     from lingua_scheduler.session.voice import VoiceDetector
 
-Trigger = Literal["manual", "timeout", "max_duration", "max_bytes", "session_close"]
+Trigger = Literal["manual", "timeout", "sentence", "max_duration", "max_bytes", "session_close"]
 
 NEVER_BYTES = 1 << 62
 # The loudness of this much audio around a boundary is compared in the search for a quiet point.
@@ -45,6 +50,9 @@ SEARCHED_PART = 3
 # Chunks longer than this are processed in parts if they would exceed the limits.
 LONG_MS = 1000
 PART_MS = 100
+# How far from the end of a sentence a cut is searched, before and after it.
+SENTENCE_BEFORE_MS = 100
+SENTENCE_AFTER_MS = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,11 @@ class SegmentRules:
     preroll_ms: int = 300
     # How far back from its end a slice of pcm16 is searched for a quiet point.
     slice_search_ms: int = 0
+    # The silence that ends a whole sentence, and one that plainly is not; 0: as `silence_ms`.
+    silence_min_ms: int = 0
+    silence_max_ms: int = 0
+    # The shortest sentence that is cut where a node heard its end; 0: none is.
+    sentence_min_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +129,10 @@ class CutLimits:
     part_bytes: int
     short_bytes: int
     silence_bytes: int
+    # The silence after a whole sentence, and after one that plainly is not.
+    silence_min_bytes: int
+    silence_max_bytes: int
+    sentence_min_bytes: int
 
 
 @lru_cache(maxsize=64)
@@ -126,6 +143,9 @@ def limits_of(rules: SegmentRules, audio_format: AudioFormat) -> CutLimits:
     limit_bytes = min(max_duration_bytes, rules.max_bytes)
     # Only pcm16 can be divided; other formats are opaque.
     is_pcm16 = audio_format.name == PCM16
+    silence_bytes = size(rules.silence_ms) if rules.silence_ms else NEVER_BYTES
+    shortest = size(rules.silence_min_ms) if rules.silence_min_ms else silence_bytes
+    longest = size(rules.silence_max_ms) if rules.silence_max_ms else silence_bytes
     return CutLimits(
         max_duration_bytes=max_duration_bytes,
         overdue_bytes=max_duration_bytes + size(rules.hangover_auto_ms),
@@ -133,7 +153,10 @@ def limits_of(rules: SegmentRules, audio_format: AudioFormat) -> CutLimits:
         long_bytes=min(size(LONG_MS), limit_bytes) if is_pcm16 else NEVER_BYTES,
         part_bytes=size(PART_MS),
         short_bytes=size(rules.short_merge_ms),
-        silence_bytes=size(rules.silence_ms) if rules.silence_ms else NEVER_BYTES,
+        silence_bytes=silence_bytes,
+        silence_min_bytes=min(shortest, silence_bytes),
+        silence_max_bytes=max(longest, silence_bytes),
+        sentence_min_bytes=size(rules.sentence_min_ms) if rules.sentence_min_ms else NEVER_BYTES,
     )
 
 
@@ -163,6 +186,7 @@ class Segmenter:
         "_limits",
         "_now_ms",
         "_rules",
+        "_silence_bytes",
         "_turn",
         "next_seq",
         "timer",
@@ -173,6 +197,8 @@ class Segmenter:
     ) -> None:
         self._rules = rules
         self._limits = limits_of(rules, audio_format)
+        # The silence that ends this utterance; hints of a node change it.
+        self._silence_bytes = self._limits.silence_bytes
         self._format = audio_format
         self._detector = detector if audio_format.name == PCM16 else None
         # The clock of the latest input, and of the latest chunk that is kept in `_lead`.
@@ -238,6 +264,25 @@ class Segmenter:
         """Return how much admitted audio was neither cut nor passed over."""
         return self._buffer.size + self._lead.size
 
+    @property
+    def start_ms(self) -> int:
+        """Return where the utterance that is being collected begins."""
+        return self._format.duration_ms(self._account.settled_bytes)
+
+    @property
+    def collected_bytes(self) -> int:
+        """Return how much of an utterance is collected."""
+        return self._buffer.size
+
+    @property
+    def turn(self) -> tuple[int, bool]:
+        """Return the number of the turn, and whether slices of it were cut."""
+        return self._turn.number, self._turn.is_sliced
+
+    def collected_after(self, chunks: int) -> tuple[bytes, int]:
+        """Return the audio collected after so many chunks, and how many chunks there are."""
+        return self._buffer.after(chunks), len(self._buffer)
+
     def admit_seq(self, seq: int) -> Literal["ok", "duplicate"] | SequenceGap:
         """Use a chunk's number unless it is a duplicate, which must not be admitted.
 
@@ -279,9 +324,46 @@ class Segmenter:
             buffer.complete_at(seq)
         if is_final:
             return events + self._finalize()
-        if self._turn.unvoiced_bytes >= limits.silence_bytes or buffer.size >= limits.limit_bytes:
+        if self._turn.unvoiced_bytes >= self._silence_bytes or buffer.size >= limits.limit_bytes:
             return events + self._cut_at_limit()
         return events
+
+    # Hints of a node that listens.
+
+    def expect(self, now_ms: float, *, is_complete: bool) -> tuple[Event, ...]:
+        """Let less silence end a whole sentence, and more one that plainly is not.
+
+        Only while it is silent: a voice makes the hint void.
+        """
+        events = self._advance(now_ms)
+        if events or not self._turn.unvoiced_bytes:
+            return events
+        limits = self._limits
+        self._silence_bytes = limits.silence_min_bytes if is_complete else limits.silence_max_bytes
+        return self._cut_at_limit() if self._is_at_limit() else NOTHING
+
+    def end_sentence(self, at_ms: float, now_ms: float) -> tuple[Event, ...]:
+        """Cut where a sentence ended, so far from the utterance's beginning, if speech goes on."""
+        events = self._advance(now_ms)
+        if events or self.timer.hangover is not None:
+            return events
+        count = self._chunks_of_sentence(self._format.bytes_lasting(round(at_ms)))
+        return self._cut("sentence", count) if count else NOTHING
+
+    def _chunks_of_sentence(self, end_bytes: int) -> int:
+        """Return how many chunks a sentence that ends there takes; 0: it cannot be cut there."""
+        if end_bytes < self._limits.sentence_min_bytes or self._format.name != PCM16:
+            return 0
+        size, audio = self._format.bytes_lasting, self._buffer.audio
+        last_bytes, at, count = end_bytes + size(SENTENCE_AFTER_MS), 0, 0
+        for chunk in audio:
+            if at + len(chunk) > last_bytes:
+                break
+            at, count = at + len(chunk), count + 1
+        first_bytes = end_bytes - size(SENTENCE_BEFORE_MS)
+        if count == len(audio) or at < first_bytes:
+            return 0
+        return quietest_end(audio[:count], at - first_bytes, size(QUIET_WINDOW_MS))
 
     def tick(self, now_ms: float) -> tuple[Event, ...]:
         """Do what is due; afterwards the deadline is in the future."""
@@ -390,6 +472,7 @@ class Segmenter:
     def _begin_to_speak(self) -> None:
         """Begin to speak, with the silence before it, or go on after silence within the turn."""
         self._turn.hear_voice()
+        self._silence_bytes = self._limits.silence_bytes
         self._drop_old_lead()
         if self._lead.size:
             for chunk in self._lead.take():
@@ -419,12 +502,12 @@ class Segmenter:
     def _is_at_limit(self) -> bool:
         limits = self._limits
         is_full = self._buffer.size >= limits.limit_bytes
-        return is_full or self._turn.unvoiced_bytes >= limits.silence_bytes
+        return is_full or self._turn.unvoiced_bytes >= self._silence_bytes
 
     def _cut_at_limit(self) -> tuple[Event, ...]:
         size, rules, limits = self._buffer.size, self._rules, self._limits
         hangover = self.timer.hangover
-        is_silent = self._turn.unvoiced_bytes >= limits.silence_bytes
+        is_silent = self._turn.unvoiced_bytes >= self._silence_bytes
         if is_silent and size >= max(limits.short_bytes, 1) and hangover != "manual":
             return self._cut("timeout")
         if size >= rules.max_bytes:
@@ -439,12 +522,13 @@ class Segmenter:
         self.timer.start_hangover("max_duration", self._now_ms + rules.hangover_auto_ms)
         return NOTHING
 
-    def _cut(self, trigger: Trigger) -> tuple[Event, ...]:
-        """Return the buffer, or for a slice the part before a quiet point.
+    def _cut(self, trigger: Trigger, count: int = 0) -> tuple[Event, ...]:
+        """Return the buffer, or its first `count` chunks; a slice ends at a quiet point.
 
-        The rest after a slice is the beginning of the turn's next utterance.
+        The rest after a slice is the beginning of the turn's next utterance; the rest after a
+        sentence is that of the next turn.
         """
-        taken = self._buffer.take(self._chunks_for(trigger))
+        taken = self._buffer.take(count or self._chunks_for(trigger))
         start_ms, end_ms = self._account.settle(len(taken.audio))
         cut = UtteranceCut(
             audio=taken.audio,
@@ -459,8 +543,9 @@ class Segmenter:
         )
         self.timer.end_hangover()
         self._is_held = False
+        self._silence_bytes = self._limits.silence_bytes
         if cut.closes_turn:
-            self._turn.start_next()
+            self._turn.start_next(spoken_bytes=self._buffer.size)
         else:
             self._turn.add_slice()
         self._rearm()
