@@ -71,6 +71,30 @@ class SpeechMetrics:
         )
 
 
+class StreamMetrics:
+    """Nodes that listen while one speaks, and what comes of it."""
+
+    def __init__(self, add: Registry) -> None:
+        self.streams = add.gauge("streams", "Sessions of this instance that a node listens to now.")
+        self.streams_opened_total = add.counter(
+            "streams_opened_total", "Utterances that a node listened to before their cut."
+        )
+        self.streams_ended_total = add.counters(
+            "streams_ended_total",
+            "Ends of streams: cut, the job followed; dropped, nobody needed it any more; lost, the "
+            "node left or was too busy.",
+            {"reason": ("cut", "dropped", "lost")},
+        )
+        self.stream_refusals_total = add.counters(
+            "stream_refusals_total", "Requests for a stream that no node could take.", {"reason": ()}
+        )
+        self.partial_results_total = add.counters(
+            "partial_results_total",
+            "Partial results sent to clients.",
+            {"receiver": ("speaker", "listener")},
+        )
+
+
 class JobMetrics:
     """Jobs, from admission to the push to a node."""
 
@@ -277,6 +301,7 @@ class LiveMetrics:
         # The order of the catalogue.
         self.sockets = SocketMetrics(self.registry)
         self.speech = SpeechMetrics(self.registry)
+        self.streams = StreamMetrics(self.registry)
         self.jobs = JobMetrics(self.registry)
         self.fleet = FleetMetrics(self.registry)
         self.results = ResultMetrics(self.registry)

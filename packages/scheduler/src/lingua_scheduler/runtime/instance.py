@@ -56,11 +56,15 @@ from lingua_scheduler.runtime.session_factory import SessionFactory
 from lingua_scheduler.runtime.session_profiles import SessionProfiles
 from lingua_scheduler.runtime.session_registry import SessionRegistry
 from lingua_scheduler.runtime.store_watch import StoreWatch
+from lingua_scheduler.runtime.stream_parts import StreamParts
 from lingua_scheduler.state.keys import Cells
 from lingua_scheduler.state.policy import FleetPolicy, Policy
 from lingua_scheduler.state.retry import StoreRetry
 from lingua_scheduler.state.room_scripts import RoomScripts
 from lingua_scheduler.state.store import Store
+from lingua_scheduler.streams.hosted import HostedStreams
+from lingua_scheduler.streams.hub import StreamHub
+from lingua_scheduler.streams.partial_router import PartialRouter
 from lingua_scheduler.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -137,6 +141,7 @@ class Instance:
         held = HeldJobs(self.nodes, self.clock)
         self.effects = self._build_effects(results, retry, held, sender or self._sender())
         self.rooms = self._build_rooms(retry)
+        self.streams = self._build_streams()
         self.node_parts = self._build_nodes(retry, held)
         self.client_parts = self._build_clients(results, retry)
         self.peers, self.loops = self._build_loops()
@@ -196,6 +201,28 @@ class Instance:
             audience=AudienceFinder(cache),
             membership=RoomMembership(cache, queue, retry),
         )
+
+    def _build_streams(self) -> StreamParts:
+        peers, metrics = self.effects.peers, self.metrics.streams
+        hosted = HostedStreams(self.nodes, peers, self.clock)
+        hub = StreamHub(
+            self.settings.streams,
+            self.effects.dispatcher,
+            self.nodes,
+            peers,
+            hosted=hosted,
+            metrics=metrics,
+            clock=self.clock,
+            tasks=self.tasks,
+        )
+        router = PartialRouter(
+            self.sessions,
+            self.rooms.cache.rooms,
+            peers,
+            understands=lambda instance: self.peers.know_partials(instance),
+            metrics=metrics,
+        )
+        return StreamParts(hub, hosted, router)
 
     def _build_nodes(self, retry: StoreRetry, held: HeldJobs) -> NodeParts:
         effects = self.effects
@@ -288,6 +315,7 @@ class Instance:
             results=results,
             report=DeliveryReport(self.metrics, effects.counts, self.job_log, self.clock),
             job_log=self.job_log,
+            streams=self.streams,
         )
 
     def _build_loops(self) -> tuple[PeerInstances, InstanceLoops]:
@@ -298,6 +326,7 @@ class Instance:
             rooms=rooms.service,
             cache=rooms.cache,
             fanout=effects.fanout,
+            streams=self.streams,
         )
         peers = PeerInstances(
             self.settings,
@@ -345,6 +374,7 @@ class Instance:
             audience=rooms.audience,
             peers=peers,
             messages=messages,
+            streams=self.streams.hub,
             clock=self.clock,
             metrics=self.metrics,
             log=self.log,

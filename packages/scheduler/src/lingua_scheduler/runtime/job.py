@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lingua_scheduler.jobs.result import StoredResult
+    from lingua_scheduler.peers.messages import SpeechPart
     from lingua_scheduler.session.timeline import Marks
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.records import JobSpec
@@ -69,6 +70,9 @@ class JobOwner(Protocol):
 
     async def recover(self) -> None:
         """Look for outcomes that were released but not delivered."""
+
+    def speech_part(self, job: LiveJob, part: SpeechPart) -> None:
+        """Send a part of the spoken translation before its outcome."""
 
 
 class Arrival(NamedTuple):

@@ -87,6 +87,7 @@ def _spec(
     also: tuple[str, ...],
 ) -> JobSpec:
     profile, part, lanes = utterance.profile, utterance.part, len(utterance.targets)
+    stream = utterance.stream
     # All languages of one utterance belong on one node, which recognises the speech once.
     in_turn = part.in_turn or lanes > 1
     return JobSpec(
@@ -108,6 +109,8 @@ def _spec(
         lanes=lanes,
         sound=sound,
         also=also,
+        stream=stream.id if stream is not None else "",
+        stream_node=stream.holder if stream is not None else "",
     )
 
 
@@ -147,6 +150,7 @@ def _assignment(
         is_max_duration_triggered=utterance.part.is_slice,
         turn_id=utterance.part.turn,
         traceparent=traceparent_of(utterance.trace_id, job_id),
+        tts_parts=True if profile.tts_parts and not target.audience else None,
     )
 
 

@@ -14,7 +14,7 @@ from lingua_scheduler.runtime.client_notifier import code_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lingua_scheduler.peers.messages import PeerMessage
+    from lingua_scheduler.peers.messages import PeerMessage, SpeechPart
     from lingua_scheduler.runtime.job import LiveJob
 
     Write = Callable[[str, PeerMessage], None]
@@ -53,6 +53,10 @@ class RemoteNotifier:
                 self._owner, SessionProblem(self._session, job.id, code, code.failure, None)
             )
 
+    def pass_on(self, message: PeerMessage) -> None:
+        """Send a message to the owner."""
+        self._write(self._owner, message)
+
     def store_lost(self) -> None:
         """Report nothing: no job is submitted here for a session elsewhere."""
 
@@ -66,3 +70,7 @@ class RemoteSession:
 
     async def recover(self) -> None:
         """Do nothing: the owner looks for outcomes."""
+
+    def speech_part(self, job: LiveJob, part: SpeechPart) -> None:  # noqa: ARG002 it names the job
+        """Send a part of the spoken translation to the owner."""
+        self.notifier.pass_on(part)

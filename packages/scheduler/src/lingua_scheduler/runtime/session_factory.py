@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lingua_scheduler.runtime.acceptances import AcceptanceQueue
 from lingua_scheduler.runtime.admission import Admission, AdmissionParts
 from lingua_scheduler.runtime.backlog import UtteranceBacklog
-from lingua_scheduler.runtime.client_notifier import ClientNotifier
+from lingua_scheduler.runtime.client_notifier import ClientNotifier, PartialWish
 from lingua_scheduler.runtime.delivered import DeliveredOutcomes
 from lingua_scheduler.runtime.delivery import Deliverer
 from lingua_scheduler.runtime.detectors import detector_for
@@ -37,6 +37,7 @@ from lingua_scheduler.runtime.whole_utterances import WholeUtterances
 from lingua_scheduler.session.ledger import CoverageLedger
 from lingua_scheduler.session.rate import TokenBucket
 from lingua_scheduler.session.segmenter import Segmenter
+from lingua_scheduler.streams.session_streams import SessionStreams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.job_table import JobTable
     from lingua_scheduler.runtime.lifecycle import Lifecycle
     from lingua_scheduler.runtime.session_state import SessionRecord
+    from lingua_scheduler.runtime.stream_parts import StreamParts
     from lingua_scheduler.state.retry import StoreRetry
     from lingua_scheduler.state.store import Store
     from lingua_scheduler.tasks import Tasks
@@ -80,6 +82,7 @@ class SessionFactory:
     results: SharedResults
     report: DeliveryReport
     job_log: JobLog
+    streams: StreamParts
 
     def build(
         self,
@@ -90,8 +93,9 @@ class SessionFactory:
         """Return a session that is connected to nothing yet."""
         settings, sessions = self.settings, self.settings.sessions
         languages = LanguageChanges(profile)
-        notifier = ClientNotifier(record.id, self.clock)
+        notifier = ClientNotifier(record.id, self.clock, PartialWish.of(profile))
         deliverer = self._deliverer(record, notifier, lambda *end: admission.settled(*end))
+        deliverer.wants_parts = profile.tts_parts
         reopening = self._reopening(record, deliverer, lambda: (session, admission))
         parts = self._parts(record, notifier, deliverer, reopening, lambda: (admission, utterances))
         admission = Admission(
@@ -125,7 +129,7 @@ class SessionFactory:
             input=self._input(
                 admission,
                 languages,
-                notifier,
+                deliverer,
                 lambda turn: self.tasks.start(session.end_turn(turn)),
             ),
             utterances=utterances,
@@ -266,22 +270,58 @@ class SessionFactory:
         self,
         admission: Admission,
         languages: LanguageChanges,
-        notifier: ClientNotifier,
+        deliverer: Deliverer,
         end_turn: Callable[[str], None],
     ) -> SpeechInput:
         cuts, profile = self.settings.segmentation, languages.profile
         detector = None
         if profile.audio.name == "pcm16":
             detector = detector_for(cuts.voice_detector, profile.audio.sample_rate)
+        segmenter = Segmenter(rules_for(cuts, profile), profile.audio, detector)
         uses = SpeechDependencies(
             admission=admission,
-            segmenter=Segmenter(rules_for(cuts, profile), profile.audio, detector),
+            segmenter=segmenter,
             languages=languages,
-            notifier=notifier,
+            notifier=deliverer.notifier,
             clock=self.clock,
             metrics=self.metrics,
             lifecycle=self.lifecycle,
             retry=self.retry,
             end_turn=end_turn,
+            streams=lambda: self._streams(admission, languages, segmenter, deliverer, lambda: speech),
         )
-        return SpeechInput(uses, cuts.max_bytes)
+        speech = SpeechInput(uses, cuts.max_bytes)
+        return speech
+
+    def _streams(
+        self,
+        admission: Admission,
+        languages: LanguageChanges,
+        segmenter: Segmenter,
+        deliverer: Deliverer,
+        speech: Callable[[], SpeechInput],
+    ) -> SessionStreams | None:
+        """Return what lets nodes listen to a session; None if nobody wants that now."""
+        settings, record, audio = self.settings.streams, deliverer.record, languages.profile.audio
+        profile = languages.profile
+
+        def is_wanted() -> bool:
+            wants = profile.partials or profile.old_partials
+            return wants or self.audience.is_in_room(record.id)
+
+        if not settings.enabled or audio.name != "pcm16" or not is_wanted():
+            return None
+        return SessionStreams(
+            record=record,
+            segmenter=segmenter,
+            hub=self.streams.hub,
+            router=self.streams.router,
+            clock=self.clock,
+            is_wanted=is_wanted,
+            profile=lambda: languages.profile,
+            turn=lambda: speech().continued_turn(),
+            next_index=lambda: admission.parts.indices.next,
+            context=lambda: deliverer.groups.context,
+            on_hint=lambda partial: speech().hint(partial),
+            open_bytes=max(1, audio.bytes_lasting(settings.open_after_ms)),
+        )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from lingua_scheduler.runtime.lifecycle import InstanceState
 from lingua_scheduler.runtime.session_state import SessionState
 from lingua_scheduler.runtime.utterance import CutSpan, PendingUtterance, TurnPart
-from lingua_scheduler.session.segmenter import NEVER_BYTES, SequenceGap, UtteranceCut
+from lingua_scheduler.session.segmenter import NEVER_BYTES, NOTHING, SequenceGap, UtteranceCut
 from lingua_wire.errors import InvalidMessage
 from lingua_wire.to_client import AudioAck, Gap
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.lifecycle import Lifecycle
     from lingua_scheduler.session.segmenter import Event, Segmenter
     from lingua_scheduler.state.retry import StoreRetry
+    from lingua_scheduler.streams.session_streams import SessionStreams
+    from lingua_wire.from_node import StreamPartial
 
 # Looked up once, not for every chunk.
 MOVING: Final = SessionState.MOVING
@@ -49,6 +51,8 @@ class SpeechDependencies:
     retry: StoreRetry
     # How a turn without a closing part is ended.
     end_turn: Callable[[str], None]
+    # What lets nodes listen to the session; None while nobody wants that.
+    streams: Callable[[], SessionStreams | None]
 
 
 class SpeechInput:
@@ -69,6 +73,7 @@ class SpeechInput:
         "_silent_before_ms",
         "_silent_noted_ms",
         "_sliced_turn",
+        "_streams",
         "_timer",
         "_timer_at_ms",
         "_turn_ids",
@@ -96,6 +101,7 @@ class SpeechInput:
         self._timer_at_ms = inf
         self._turn_ids: dict[int, str] = {}
         self._sliced_turn = -1
+        self._streams = uses.streams()
         # Silence in the stream: under former owners, and here as far as it is in the ledger.
         self._silent_before_ms = 0
         self._silent_noted_ms = 0
@@ -154,6 +160,8 @@ class SpeechInput:
             self._uses.metrics.speech.empty_finalize_total.inc()
         if self._cut_timer.due_ms < self._timer_at_ms:
             self._arm(self._cut_timer.due_ms, now)
+        if self._streams is not None:
+            self._streams.collected(now)
 
     def _unusable(self, size: int) -> InvalidMessage:
         """Return what is wrong with a chunk of so many bytes."""
@@ -197,6 +205,9 @@ class SpeechInput:
 
     def acknowledge(self) -> None:
         """Acknowledge chunks that were silence: utterances are acknowledged on acceptance."""
+        if self._streams is None:
+            # Others who hear this session may want words while it speaks.
+            self._streams = self._uses.streams()
         seq, admission = self._segmenter.settled_seq, self._uses.admission
         if seq is None or not self._record.is_resumable or admission.is_owed:
             return
@@ -238,6 +249,8 @@ class SpeechInput:
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._timer_at_ms = None, inf
+        if self._streams is not None:
+            self._streams.drop()
 
     def rearm(self) -> None:
         """Set the timer to when the segmenter may cut by time."""
@@ -288,6 +301,7 @@ class SpeechInput:
             cut_ms=now_ms,
             span=span_of(cut),
             part=TurnPart(self._turn_of(cut), cut.turn == self._sliced_turn, cut.is_slice),
+            stream=self._streams.cut(len(cut.audio)) if self._streams is not None else None,
         )
         uses.admission.admit(utterance)
 
@@ -298,6 +312,24 @@ class SpeechInput:
         if cut.closes_turn:
             del self._turn_ids[cut.turn]
         return turn
+
+    def continued_turn(self) -> str:
+        """Return the turn that the utterance in progress continues, '' if it begins one."""
+        number, is_sliced = self._segmenter.turn
+        return self._turn_ids.get(number, "") if is_sliced else ""
+
+    def hint(self, partial: StreamPartial) -> None:
+        """Use the hints of a node that listens: they may end the utterance."""
+        now, segmenter, events = self._clock.now_ms(), self._segmenter, NOTHING
+        if partial.sentence_end_ms is not None:
+            events = segmenter.end_sentence(partial.sentence_end_ms, now)
+        if not events and partial.is_complete is not None:
+            events = segmenter.expect(
+                now, is_complete=partial.is_complete, upto_ms=partial.upto_ms
+            )
+        if events:
+            self._handle(events, now)
+            self.rearm()
 
     async def until_addressed(self) -> None:
         """Wait until the audience of everything that was cut is known."""

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lingua_scheduler.jobs.profile import Profile, Target
+    from lingua_scheduler.state.stream_scripts import OpenedStream
 
 
 class StreamPosition(NamedTuple):
@@ -84,6 +85,8 @@ class PendingUtterance:
     is_accepted_sent: bool = field(default=False)
     # Where the audio before it ends, if its client may resume from there.
     before: StreamPosition = STREAM_START
+    # The node that heard it while it was spoken.
+    stream: OpenedStream | None = None
 
     @property
     def is_streamed(self) -> bool:

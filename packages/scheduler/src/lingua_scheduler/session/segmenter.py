@@ -330,14 +330,19 @@ class Segmenter:
 
     # Hints of a node that listens.
 
-    def expect(self, now_ms: float, *, is_complete: bool) -> tuple[Event, ...]:
+    def expect(
+        self, now_ms: float, *, is_complete: bool, upto_ms: float = inf
+    ) -> tuple[Event, ...]:
         """Let less silence end a whole sentence, and more one that plainly is not.
 
-        Only while it is silent: a voice makes the hint void.
+        Only while it is silent, if the text covers all voice before: a voice makes the hint void.
         """
         events = self._advance(now_ms)
-        if events or not self._turn.unvoiced_bytes:
+        unvoiced_bytes = self._turn.unvoiced_bytes
+        if events or not unvoiced_bytes:
             return events
+        if upto_ms < self._format.duration_ms(self._buffer.size - unvoiced_bytes):
+            return NOTHING
         limits = self._limits
         self._silence_bytes = limits.silence_min_bytes if is_complete else limits.silence_max_bytes
         return self._cut_at_limit() if self._is_at_limit() else NOTHING
