@@ -67,6 +67,7 @@ class LiveNode:
         self.declaration = declaration
         self.tenant = tenant
         self.max_jobs = max_jobs
+        self.max_streams = 0
         self.boot = declaration.register.boot_id or NO_BOOT
         # It acknowledges jobs: it declared so, or it did so before.
         self.acks = bool(declaration.register.sends_acks)
@@ -110,9 +111,9 @@ class LiveNode:
         """Note that new work was stopped or resumed for it."""
         self.is_draining = is_draining
 
-    def limit_slots(self, slots: int) -> None:
-        """Note how many jobs it may hold."""
-        self.max_jobs = slots
+    def limit_slots(self, slots: int, streams: int) -> None:
+        """Note how many jobs it may hold, and how many streams."""
+        self.max_jobs, self.max_streams = slots, streams
 
     # What it is sent
 
