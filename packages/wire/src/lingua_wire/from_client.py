@@ -21,7 +21,6 @@ from lingua_wire.shared import (
     check_plain,
 )
 
-
 SilenceMs = Annotated[int, Meta(ge=100, le=10_000)]
 
 

@@ -380,8 +380,7 @@ MEANINGS: dict[str, str] = {
     "JobAudioPart.audio_format": "The format of the audio.",
     "audio_parts": "Of how many `job_audio_part`s `tts_audio` consists, if parts were sent.",
     "stream_id": "Names one stream; never used again.",
-    "JobAssign.stream_id": "The stream that this node heard of this utterance, if it still has"
-    " it.",
+    "JobAssign.stream_id": "The stream that this node heard of this utterance, if it still has it.",
     "StreamOpen.session_id": "The speaker's session.",
     "StreamOpen.tgt_langs": "The target languages of the speaker and of the listeners; those that"
     " the node cannot do are left out.",

@@ -209,9 +209,9 @@ class SegmentationSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_o
     sentence_cuts: Annotated[
         bool, _text("Cut speech without a pause where a node hears that a sentence has ended.")
     ] = True
-    sentence_min_ms: Annotated[
-        int, _ms(500, HOUR_MS, "The shortest sentence that is cut so.")
-    ] = 2000
+    sentence_min_ms: Annotated[int, _ms(500, HOUR_MS, "The shortest sentence that is cut so.")] = (
+        2000
+    )
 
 
 class StreamSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -86,7 +86,9 @@ class StreamMetrics:
             {"reason": ("cut", "dropped", "lost")},
         )
         self.stream_refusals_total = add.counters(
-            "stream_refusals_total", "Requests for a stream that no node could take.", {"reason": ()}
+            "stream_refusals_total",
+            "Requests for a stream that no node could take.",
+            {"reason": ()},
         )
         self.partial_results_total = add.counters(
             "partial_results_total",

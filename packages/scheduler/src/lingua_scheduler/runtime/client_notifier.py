@@ -81,9 +81,7 @@ class ClientNotifier:
 
     __slots__ = ("_clock", "_ended", "_sent_at_ms", "_session", "_wish", "outlet")
 
-    def __init__(
-        self, session: str, clock: Clock, wish: PartialWish = PartialWish.NONE
-    ) -> None:
+    def __init__(self, session: str, clock: Clock, wish: PartialWish = PartialWish.NONE) -> None:
         # The client's socket; None while none is attached.
         self.outlet: Outlet | None = None
         self._session = session

@@ -206,10 +206,10 @@ class Instance:
         peers, metrics = self.effects.peers, self.metrics.streams
         hosted = HostedStreams(self.nodes, peers, self.clock)
         hub = StreamHub(
-            self.settings.streams,
-            self.effects.dispatcher,
-            self.nodes,
-            peers,
+            settings=self.settings.streams,
+            dispatcher=self.effects.dispatcher,
+            nodes=self.nodes,
+            peers=peers,
             hosted=hosted,
             metrics=metrics,
             clock=self.clock,
@@ -219,7 +219,8 @@ class Instance:
             self.sessions,
             self.rooms.cache.rooms,
             peers,
-            understands=lambda instance: self.peers.know_partials(instance),
+            # It is asked when the instance runs; then `peers` is there.
+            understands=lambda instance: self.peers.know_partials(instance),  # noqa: PLW0108
             metrics=metrics,
         )
         return StreamParts(hub, hosted, router)

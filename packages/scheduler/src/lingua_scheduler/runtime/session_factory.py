@@ -288,7 +288,9 @@ class SessionFactory:
             lifecycle=self.lifecycle,
             retry=self.retry,
             end_turn=end_turn,
-            streams=lambda: self._streams(admission, languages, segmenter, deliverer, lambda: speech),
+            streams=lambda: self._streams(
+                admission, languages, segmenter, deliverer, lambda: speech
+            ),
         )
         speech = SpeechInput(uses, cuts.max_bytes)
         return speech
@@ -309,7 +311,7 @@ class SessionFactory:
             wants = profile.partials or profile.old_partials
             return wants or self.audience.is_in_room(record.id)
 
-        if not settings.enabled or audio.name != "pcm16" or not is_wanted():
+        if not settings.enabled or not is_wanted():
             return None
         return SessionStreams(
             record=record,

@@ -147,21 +147,32 @@ class SpeechInput:
         if self._lifecycle.state is DRAINING:
             self._refuse(data, seq, "shutdown")
             return
-        if self._backlog.is_paused and data and not self._uses.admission.has_room():
-            self._refuse(data, seq, "backpressure")
-            data = b""
+        if self._backlog.is_paused:
+            data = self._unless_full(data, seq)
         now = self._clock.now_ms()
         events = segmenter.chunk(
             data, is_final=is_final, now_ms=now, client_ts_ms=client_ts_ms, seq=seq
         )
-        if events:
-            self._handle(events, now)
-        elif is_final and segmenter.is_idle:
-            self._uses.metrics.speech.empty_finalize_total.inc()
+        if events or is_final:
+            self._handle_chunk(events, now)
         if self._cut_timer.due_ms < self._timer_at_ms:
             self._arm(self._cut_timer.due_ms, now)
         if self._streams is not None:
             self._streams.collected(now)
+
+    def _handle_chunk(self, events: tuple[Event, ...], now_ms: float) -> None:
+        """Handle what a chunk caused; a final one without audio ends nothing."""
+        if events:
+            self._handle(events, now_ms)
+        elif self._segmenter.is_idle:
+            self._uses.metrics.speech.empty_finalize_total.inc()
+
+    def _unless_full(self, data: bytes, seq: int | None) -> bytes:
+        """Return audio that may still wait; audio beyond that is refused."""
+        if not data or self._uses.admission.has_room():
+            return data
+        self._refuse(data, seq, "backpressure")
+        return b""
 
     def _unusable(self, size: int) -> InvalidMessage:
         """Return what is wrong with a chunk of so many bytes."""
@@ -324,9 +335,7 @@ class SpeechInput:
         if partial.sentence_end_ms is not None:
             events = segmenter.end_sentence(partial.sentence_end_ms, now)
         if not events and partial.is_complete is not None:
-            events = segmenter.expect(
-                now, is_complete=partial.is_complete, upto_ms=partial.upto_ms
-            )
+            events = segmenter.expect(now, is_complete=partial.is_complete, upto_ms=partial.upto_ms)
         if events:
             self._handle(events, now)
             self.rearm()

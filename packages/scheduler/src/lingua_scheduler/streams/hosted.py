@@ -117,9 +117,7 @@ class HostedStreams:
         del self._streams[stream.id]
         node = self._nodes.get(stream.node)
         if node is not None:
-            node.end_stream(
-                StreamEnd(stream_id=stream.id, reason=reason, audio_bytes=audio_bytes)
-            )
+            node.end_stream(StreamEnd(stream_id=stream.id, reason=reason, audio_bytes=audio_bytes))
 
     def _report_gone(self, stream: HostedStream) -> None:
         self._peers.write(stream.owner, StreamGone(stream.session, stream.id))

@@ -7,9 +7,11 @@ speaker for long, whatever dies.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lingua_scheduler.errors import StoreUnavailable
+from lingua_scheduler.session.audio import AudioFormat
 from lingua_scheduler.streams.outlets import LocalOutlet, RemoteOutlet
 from lingua_scheduler.streams.speech_stream import StreamState
 
@@ -39,37 +41,28 @@ REFUSED_MS: Final = 2000
 REFUSED_MAX: Final = 1024
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class StreamHub:
     """Opens, renews and ends the streams of this instance's sessions."""
 
-    def __init__(
-        self,
-        settings: StreamSettings,
-        dispatcher: Dispatcher,
-        nodes: Mapping[str, ListeningNode],
-        peers: StreamPeers,
-        *,
-        hosted: HostedStreams,
-        metrics: StreamMetrics,
-        clock: Clock,
-        tasks: Tasks,
-    ) -> None:
-        self.settings = settings
-        self._dispatcher = dispatcher
-        self._nodes = nodes
-        self._peers = peers
-        self._hosted = hosted
-        self._metrics = metrics
-        self._clock = clock
-        self._tasks = tasks
-        # Open streams by id.
-        self._streams: dict[str, SpeechStream] = {}
-        # Demand -> until when nobody is asked to listen for it.
-        self._refused_until_ms: dict[str, float] = {}
-        metrics.streams.follow(lambda: len(self._streams))
+    settings: StreamSettings
+    dispatcher: Dispatcher
+    nodes: Mapping[str, ListeningNode]
+    peers: StreamPeers
+    hosted: HostedStreams
+    metrics: StreamMetrics
+    clock: Clock
+    tasks: Tasks
+    # Open streams by id.
+    streams: dict[str, SpeechStream] = field(default_factory=dict)
+    # Demand -> until when nobody is asked to listen for it.
+    refused_until_ms: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.metrics.streams.follow(self.__len__)
 
     def __len__(self) -> int:
-        return len(self._streams)
+        return len(self.streams)
 
     # Sessions
 
@@ -81,27 +74,27 @@ class StreamHub:
         message: StreamOpen,
     ) -> None:
         """Look for a node that listens; the session is told when there is one, or none."""
-        now = self._clock.now_ms()
-        until_ms = self._refused_until_ms.get(spec.demand, 0.0)
+        now = self.clock.now_ms()
+        until_ms = self.refused_until_ms.get(spec.demand, 0.0)
         if now < until_ms:
             self._refuse(stream, until_ms)
         else:
-            self._tasks.start(self._open(stream, home, spec, message))
+            self.tasks.start(self._open(stream, home, spec, message))
 
     async def _open(
         self, stream: SpeechStream, home: Cell, spec: StreamSpec, message: StreamOpen
     ) -> None:
         try:
-            answer, lease = await self._dispatcher.open_stream(home, stream.id, spec)
+            answer, lease = await self.dispatcher.open_stream(home, stream.id, spec)
         except StoreUnavailable:
-            self._refuse(stream, self._clock.now_ms() + REFUSED_MS)
+            self._refuse(stream, self.clock.now_ms() + REFUSED_MS)
             return
         if lease is None:
-            self._metrics.stream_refusals_total.labels(reason=answer.label).inc()
+            self.metrics.stream_refusals_total.labels(reason=answer.label).inc()
             self._note_refused(spec.demand)
-            self._refuse(stream, self._refused_until_ms[spec.demand])
+            self._refuse(stream, self.refused_until_ms[spec.demand])
         elif stream.is_over:
-            await self._dispatcher.close_stream(lease)
+            await self.dispatcher.close_stream(lease)
         else:
             self._opened(stream, lease, spec.session, message)
 
@@ -111,26 +104,26 @@ class StreamHub:
         outlet = self._outlet_to(lease, session)
         if outlet is None or not outlet.open(message):
             # The store knows a socket that is closing: another node may listen in a moment.
-            self._tasks.start(self._dispatcher.close_stream(lease))
-            self._refuse(stream, self._clock.now_ms() + REFUSED_MS)
+            self.tasks.start(self.dispatcher.close_stream(lease))
+            self._refuse(stream, self.clock.now_ms() + REFUSED_MS)
             return
-        self._metrics.streams_opened_total.inc()
-        self._streams[stream.id] = stream
-        # Two bytes per sample; nodes hear 16-bit audio only.
-        stream.opened(lease, outlet, bytes_per_ms=message.sample_rate * 2 / 1000)
+        self.metrics.streams_opened_total.inc()
+        self.streams[stream.id] = stream
+        audio = AudioFormat(message.audio_format, message.sample_rate)
+        stream.opened(lease, outlet, audio.bytes_lasting(outlet.chunk_ms))
         stream.listener.opened(stream)
 
     def _outlet_to(self, lease: OpenedStream, session: str) -> StreamOutlet | None:
-        if lease.instance != self._peers.instance:
+        if lease.instance != self.peers.instance:
             chunk_ms = self.settings.remote_chunk_ms
-            return RemoteOutlet(self._peers, lease, session, chunk_ms) if lease.instance else None
-        node = self._nodes.get(lease.node)
+            return RemoteOutlet(self.peers, lease, session, chunk_ms) if lease.instance else None
+        node = self.nodes.get(lease.node)
         return LocalOutlet(node, self.settings.chunk_ms) if node is not None else None
 
     def _note_refused(self, demand: str) -> None:
-        if len(self._refused_until_ms) >= REFUSED_MAX:
-            self._refused_until_ms.clear()
-        self._refused_until_ms[demand] = self._clock.now_ms() + REFUSED_MS
+        if len(self.refused_until_ms) >= REFUSED_MAX:
+            self.refused_until_ms.clear()
+        self.refused_until_ms[demand] = self.clock.now_ms() + REFUSED_MS
 
     def _refuse(self, stream: SpeechStream, retry_at_ms: float) -> None:
         if not stream.is_over:
@@ -142,8 +135,8 @@ class StreamHub:
         lease = stream.lease if stream.is_open else None
         if not stream.is_over:
             stream.end("cut", audio_bytes)
-        if self._streams.pop(stream.id, None) is not None:
-            self._metrics.streams_ended_total.labels(reason="cut").inc()
+        if self.streams.pop(stream.id, None) is not None:
+            self.metrics.streams_ended_total.labels(reason="cut").inc()
         return lease
 
     def drop(self, stream: SpeechStream) -> None:
@@ -153,33 +146,33 @@ class StreamHub:
         self._forget(stream, "dropped")
 
     def _forget(self, stream: SpeechStream, reason: str) -> None:
-        if self._streams.pop(stream.id, None) is None:
+        if self.streams.pop(stream.id, None) is None:
             return
-        self._metrics.streams_ended_total.labels(reason=reason).inc()
+        self.metrics.streams_ended_total.labels(reason=reason).inc()
         if stream.lease is not None:
-            self._tasks.start(self._dispatcher.close_stream(stream.lease))
+            self.tasks.start(self.dispatcher.close_stream(stream.lease))
 
     # Nodes
 
     def partial(self, node: ListeningNode, partial: StreamPartial) -> None:
         """Use what a node heard so far, here or on the instance of the speaker."""
-        stream = self._streams.get(partial.stream_id)
+        stream = self.streams.get(partial.stream_id)
         if stream is None:
-            self._hosted.partial(node.id, partial)
+            self.hosted.partial(node.id, partial)
         elif stream.lease is not None and stream.lease.node == node.id:
             self.heard(partial)
 
     def heard(self, partial: StreamPartial) -> None:
         """Give a partial to the session that speaks, unless a newer one came before."""
-        stream = self._streams.get(partial.stream_id)
+        stream = self.streams.get(partial.stream_id)
         if stream is not None and stream.is_newer(partial):
             stream.listener.heard(stream, partial)
 
     def closed(self, node: ListeningNode, closed: StreamClosed) -> None:
         """Handle a node that listens no longer to a stream."""
-        stream = self._streams.get(closed.stream_id)
+        stream = self.streams.get(closed.stream_id)
         if stream is None:
-            self._hosted.closed(node.id, closed.stream_id)
+            self.hosted.closed(node.id, closed.stream_id)
         elif stream.lease is not None and stream.lease.node == node.id:
             self.lost(closed.stream_id)
 
@@ -187,18 +180,18 @@ class StreamHub:
         """Handle the loss of a node's socket."""
         lost = [
             stream.id
-            for stream in self._streams.values()
+            for stream in self.streams.values()
             if stream.lease is not None
             and stream.lease.node == node.id
-            and stream.lease.instance == self._peers.instance
+            and stream.lease.instance == self.peers.instance
         ]
         for stream_id in lost:
             self.lost(stream_id)
-        self._hosted.node_lost(node.id)
+        self.hosted.node_lost(node.id)
 
     def lost(self, stream_id: str) -> None:
         """Note that nobody listens to a stream any more."""
-        stream = self._streams.get(stream_id)
+        stream = self.streams.get(stream_id)
         if stream is not None:
             stream.lost()
             self._forget(stream, "lost")
@@ -208,14 +201,14 @@ class StreamHub:
 
     async def renew(self) -> None:
         """Renew the leases of streams whose speakers still speak; the others end."""
-        since_ms = self._clock.now_ms() - IDLE_MS
-        for stream in [one for one in self._streams.values() if one.fed_at_ms < since_ms]:
+        since_ms = self.clock.now_ms() - IDLE_MS
+        for stream in [one for one in self.streams.values() if one.fed_at_ms < since_ms]:
             self.lost_speaker(stream)
-        leases = [one.lease for one in self._streams.values() if one.lease is not None]
+        leases = [one.lease for one in self.streams.values() if one.lease is not None]
         if leases:
-            for stream_id in await self._dispatcher.renew_streams(leases):
+            for stream_id in await self.dispatcher.renew_streams(leases):
                 self._gone(stream_id)
-        self._hosted.forget_idle()
+        self.hosted.forget_idle()
 
     def lost_speaker(self, stream: SpeechStream) -> None:
         """End a stream whose speaker is silent for long, or away."""
@@ -225,6 +218,6 @@ class StreamHub:
 
     def _gone(self, stream_id: str) -> None:
         """Handle a lease that the store does not have any more: it expired, or the node left."""
-        stream = self._streams.get(stream_id)
+        stream = self.streams.get(stream_id)
         if stream is not None:
             self.lost_speaker(stream)

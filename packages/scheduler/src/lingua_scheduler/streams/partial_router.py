@@ -65,7 +65,7 @@ class PartialRouter:
         self._to_listeners = metrics.partial_results_total.labels(receiver="listener")
 
     def targets_of(self, session: str, profile: Profile) -> tuple[Target, ...]:
-        """Return the languages that speech would be translated into now; none: no node is needed."""
+        """Return the languages that speech would be translated into now; there may be none."""
         room = self._rooms.room_of(session)
         if room is None:
             return profile.own_targets()
@@ -101,9 +101,7 @@ class PartialRouter:
         if room is not None:
             self._to_room(speaker.id, profile, room, message)
 
-    def _to_room(
-        self, speaker: str, profile: Profile, room: Room, message: PartialResult
-    ) -> None:
+    def _to_room(self, speaker: str, profile: Profile, room: Room, message: PartialResult) -> None:
         wanted = room.wanted_by_others(speaker, profile.source)
         elsewhere: dict[str, list[tuple[str, str]]] = {}
         here: list[tuple[str, str]] = []

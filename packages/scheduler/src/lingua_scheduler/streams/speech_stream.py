@@ -4,7 +4,7 @@
        └──────────────────^
 
 OPENING: the store looks for a node. OPEN: the node gets the audio as it comes. OVER: the utterance
-was cut, the stream was lost, or nobody needs it any more. Final: late messages about it are ignored.
+was cut, the stream was lost, or nobody needs it any more; late messages about it are ignored.
 """
 
 from __future__ import annotations
@@ -122,11 +122,10 @@ class SpeechStream:
             raise IllegalTransition("stream", self.state, state)
         self.state = state
 
-    def opened(self, lease: OpenedStream, outlet: StreamOutlet, bytes_per_ms: float) -> None:
-        """Note who listens, and how."""
+    def opened(self, lease: OpenedStream, outlet: StreamOutlet, step_bytes: int) -> None:
+        """Note who listens, and how much audio is sent at once."""
         self.move(StreamState.OPEN)
-        self.lease, self._outlet = lease, outlet
-        self.step_bytes = int(outlet.chunk_ms * bytes_per_ms)
+        self.lease, self._outlet, self.step_bytes = lease, outlet, step_bytes
 
     def feed(self, audio: bytes, chunks: int, now_ms: float) -> bool:
         """Send the next audio; tells whether that was possible."""
