@@ -338,7 +338,9 @@ def test_a_client_that_leaves_is_not_heard_any_more() -> None:
         stream, _ = await heard_of(node)
         client.drop()
         await node.expect("stream_end", stream_id=stream["stream_id"])
-        await until(lambda: not len(stage.server.instance.streams.hub), "no stream is open")
+        await until(
+            lambda: not len(stage.server.instance.node_parts.streams.hub), "no stream is open"
+        )
 
     play(scenario, segmentation__pause_ms=0)
 

@@ -60,10 +60,10 @@ class Speaker:
             self.seq += 1
 
     def complete(self, *, is_complete: bool = True) -> None:
-        self.events += self.segmenter.expect(self.now_ms, is_complete=is_complete)
+        self.events += self.segmenter.hint(self.now_ms, is_complete=is_complete)
 
     def sentence_ended(self, at_ms: int) -> None:
-        self.events += self.segmenter.end_sentence(at_ms, self.now_ms)
+        self.events += self.segmenter.hint(self.now_ms, sentence_end_ms=at_ms)
 
     def close(self) -> None:
         self.events += self.segmenter.flush(self.now_ms)

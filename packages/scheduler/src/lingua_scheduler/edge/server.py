@@ -241,7 +241,7 @@ def node_services(instance: Instance, gate: TokenGate) -> NodeServices:
         lifecycle=instance.lifecycle,
         registry=parts.registry,
         reports=parts.reports,
-        streams=instance.streams.hub,
+        streams=parts.streams.hub,
         tasks=instance.tasks,
         metrics=instance.metrics,
         log=instance.log,

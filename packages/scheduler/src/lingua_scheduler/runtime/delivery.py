@@ -29,22 +29,22 @@ from lingua_scheduler.session.timeline import timeline
 from lingua_scheduler.state.records import AS_SPOKEN, speaker_of
 from lingua_scheduler.state.reply import Reply
 from lingua_wire.codes import CloseCode, ErrorCode
-from lingua_wire.to_client import TranslationResult, TtsPart
+from lingua_wire.to_client import TranslationResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lingua_scheduler.clock import Clock
     from lingua_scheduler.jobs.result import StoredResult
-    from lingua_scheduler.peers.messages import SpeechPart
     from lingua_scheduler.rooms.fanout import SharedResult, SharedResults
-    from lingua_scheduler.runtime.client_notifier import ClientNotifier, Outlet
+    from lingua_scheduler.runtime.client_notifier import ClientNotifier
     from lingua_scheduler.runtime.delivered import DeliveredOutcomes
     from lingua_scheduler.runtime.delivery_report import DeliveryReport
     from lingua_scheduler.runtime.in_flight import InFlightWindow
     from lingua_scheduler.runtime.job import LiveJob
     from lingua_scheduler.runtime.job_table import JobTable
     from lingua_scheduler.runtime.outcome_groups import OutcomeGroups
+    from lingua_scheduler.runtime.outlet import Outlet
     from lingua_scheduler.runtime.session_state import SessionRecord
     from lingua_scheduler.session.ledger import Fate
     from lingua_scheduler.state.records import Released
@@ -144,8 +144,6 @@ class Deliverer:
     # Whether the session is in a room, and what is done with each outcome of its own.
     is_in_room: Callable[[], bool]
     on_settled: Callable[[int, Fate, str, str], None]
-    # The client wants parts of spoken translations before their outcomes.
-    wants_parts: bool = False
     # The position of the last outcome delivered, and outcomes that came too early.
     seq: int = 0
     early: dict[int, Released] = field(default_factory=dict)
@@ -254,30 +252,6 @@ class Deliverer:
             # It was kept as long as any client could resume and need it.
             self.unkept.add(heard_id)
 
-    # Before an outcome
-
-    def part(self, job: LiveJob, part: SpeechPart) -> None:
-        """Send a part of the spoken translation, if nothing has to be heard before it.
-
-        A part that comes too early is not sent at all: the outcome has it.
-        """
-        if not self.wants_parts or job.spec.audience or part.attempt != job.attempt:
-            return
-        if min(self.window.open, default=-1) != job.spec.index:
-            return
-        self.notifier.addition(
-            TtsPart(
-                session_id=self.record.id,
-                utterance_index=job.spec.index,
-                job_id=job.id,
-                attempt_id=part.attempt,
-                tgt_lang=job.spec.lane,
-                part_index=part.part_index,
-                audio=part.audio,
-                tts_format=part.audio_format,
-            )
-        )
-
     # Repetition
 
     async def replay(self, after_seq: int, outlet: Outlet) -> bool:
@@ -384,7 +358,7 @@ class Deliverer:
         has_failed = outcome.kind in ("failed", "expired")
         if job is not None and has_failed and not job.is_failure_sent:
             self.notifier.failed(job, code_of(outcome))
-        self.notifier.outcome_sent(self.record.id, outcome.utterance)
+        self.notifier.early.outcome_sent(self.record.id, outcome.utterance)
         if outcome.is_passed:
             self._emit_passed(outcome, job)
         else:
@@ -426,7 +400,7 @@ class Deliverer:
         if not self.delivered.note_received(heard_id, outcome):
             return
         message, result = self._received(outcome, joins_group=True)
-        self.notifier.outcome_sent(message.session_id, message.utterance_index)
+        self.notifier.early.outcome_sent(message.session_id, message.utterance_index)
         if isinstance(message, TranslationResult) and result is not None:
             self.notifier.send_with(message, result.sound)
         else:

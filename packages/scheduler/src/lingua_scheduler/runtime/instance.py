@@ -105,6 +105,7 @@ class NodeParts:
     reports: NodeReports
     held: HeldJobs
     pairing: Pairing
+    streams: StreamParts
 
 
 class Instance:
@@ -141,7 +142,6 @@ class Instance:
         held = HeldJobs(self.nodes, self.clock)
         self.effects = self._build_effects(results, retry, held, sender or self._sender())
         self.rooms = self._build_rooms(retry)
-        self.streams = self._build_streams()
         self.node_parts = self._build_nodes(retry, held)
         self.client_parts = self._build_clients(results, retry)
         self.peers, self.loops = self._build_loops()
@@ -256,7 +256,7 @@ class Instance:
             clock=self.clock,
         )
         pairing = Pairing(self._connection, self.cells.all[0], self.clock)
-        return NodeParts(registry, reports, held, pairing)
+        return NodeParts(registry, reports, held, pairing, self._build_streams())
 
     def _build_clients(self, results: SharedResults, retry: StoreRetry) -> ClientParts:
         registry = SessionRegistry(
@@ -316,7 +316,7 @@ class Instance:
             results=results,
             report=DeliveryReport(self.metrics, effects.counts, self.job_log, self.clock),
             job_log=self.job_log,
-            streams=self.streams,
+            streams=self.node_parts.streams,
         )
 
     def _build_loops(self) -> tuple[PeerInstances, InstanceLoops]:
@@ -327,7 +327,7 @@ class Instance:
             rooms=rooms.service,
             cache=rooms.cache,
             fanout=effects.fanout,
-            streams=self.streams,
+            streams=self.node_parts.streams,
         )
         peers = PeerInstances(
             self.settings,
@@ -375,7 +375,7 @@ class Instance:
             audience=rooms.audience,
             peers=peers,
             messages=messages,
-            streams=self.streams.hub,
+            streams=self.node_parts.streams.hub,
             clock=self.clock,
             metrics=self.metrics,
             log=self.log,

@@ -50,6 +50,9 @@ class JobNotifier(Protocol):
     def partial(self, job: LiveJob, text: str, *, is_final: bool) -> None:
         """Pass on the text recognised so far."""
 
+    def part(self, job: LiveJob, part: SpeechPart) -> None:
+        """Pass on a part of the spoken translation before the outcome."""
+
     def failed(self, job: LiveJob, reason: str) -> None:
         """Report that the job failed; its outcome follows in order."""
 
@@ -70,9 +73,6 @@ class JobOwner(Protocol):
 
     async def recover(self) -> None:
         """Look for outcomes that were released but not delivered."""
-
-    def speech_part(self, job: LiveJob, part: SpeechPart) -> None:
-        """Send a part of the spoken translation before its outcome."""
 
 
 class Arrival(NamedTuple):

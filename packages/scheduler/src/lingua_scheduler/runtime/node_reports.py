@@ -255,7 +255,7 @@ class NodeReports:
         if job is None or job.node != node.id or job.times.settled:
             return
         if report.attempt_id == job.attempt and job.assign.tts_parts:
-            job.owner.speech_part(
+            job.owner.notifier.part(
                 job,
                 SpeechPart(
                     session=job.spec.session,

@@ -149,7 +149,7 @@ class PeerMessageHandler:
     # To a session's owner
 
     def _job_of(
-        self, message: JobProgress | PartialTranscript | SessionProblem | ResendAudio
+        self, message: JobProgress | PartialTranscript | SessionProblem | ResendAudio | SpeechPart
     ) -> LiveJob | None:
         return self._jobs.get(message.job)
 
@@ -184,9 +184,9 @@ class PeerMessageHandler:
             job.owner.notifier.partial(job, message.text, is_final=message.is_final)
 
     def _part(self, message: SpeechPart) -> None:
-        session, job = self._sessions.get(message.session), self._jobs.get(message.job)
-        if session is not None and job is not None:
-            session.deliverer.part(job, message)
+        job = self._job_of(message)
+        if job is not None:
+            job.owner.notifier.part(job, message)
 
     def _trouble(self, message: SessionProblem) -> None:
         job = self._job_of(message)

@@ -53,9 +53,9 @@ class RemoteNotifier:
                 self._owner, SessionProblem(self._session, job.id, code, code.failure, None)
             )
 
-    def pass_on(self, message: PeerMessage) -> None:
-        """Send a message to the owner."""
-        self._write(self._owner, message)
+    def part(self, job: LiveJob, part: SpeechPart) -> None:  # noqa: ARG002 the part names it
+        """Pass on a part of the spoken translation."""
+        self._write(self._owner, part)
 
     def store_lost(self) -> None:
         """Report nothing: no job is submitted here for a session elsewhere."""
@@ -70,7 +70,3 @@ class RemoteSession:
 
     async def recover(self) -> None:
         """Do nothing: the owner looks for outcomes."""
-
-    def speech_part(self, job: LiveJob, part: SpeechPart) -> None:  # noqa: ARG002 it names the job
-        """Send a part of the spoken translation to the owner."""
-        self.notifier.pass_on(part)

@@ -27,14 +27,13 @@ if TYPE_CHECKING:
 
     from lingua_scheduler.jobs.profile import Profile
     from lingua_scheduler.metrics import LiveMetrics
-    from lingua_scheduler.peers.messages import SpeechPart
     from lingua_scheduler.runtime.admission import Admission
-    from lingua_scheduler.runtime.client_notifier import ClientNotifier, Outlet
+    from lingua_scheduler.runtime.client_notifier import ClientNotifier
     from lingua_scheduler.runtime.delivery import Deliverer
     from lingua_scheduler.runtime.effects import Effects
-    from lingua_scheduler.runtime.job import LiveJob
     from lingua_scheduler.runtime.language_changes import LanguageChanges
     from lingua_scheduler.runtime.lifecycle import Lifecycle
+    from lingua_scheduler.runtime.outlet import Outlet
     from lingua_scheduler.runtime.reopening import Reopening
     from lingua_scheduler.runtime.session_state import SessionRecord
     from lingua_scheduler.runtime.speech_input import SpeechInput
@@ -210,10 +209,6 @@ class LiveSession:
     def deliver(self, epoch: str, outcomes: tuple[Released, ...]) -> None:
         """Deliver released outcomes in the order of their positions."""
         self.deliverer.receive(epoch, outcomes)
-
-    def speech_part(self, job: LiveJob, part: SpeechPart) -> None:
-        """Send a part of a spoken translation before its outcome."""
-        self.deliverer.part(job, part)
 
     def playback(self, *, starts: bool) -> None:
         """Note that the client plays a translation, or has played it."""

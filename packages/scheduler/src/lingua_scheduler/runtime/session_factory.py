@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lingua_scheduler.runtime.acceptances import AcceptanceQueue
 from lingua_scheduler.runtime.admission import Admission, AdmissionParts
 from lingua_scheduler.runtime.backlog import UtteranceBacklog
-from lingua_scheduler.runtime.client_notifier import ClientNotifier, PartialWish
+from lingua_scheduler.runtime.client_notifier import ClientNotifier
 from lingua_scheduler.runtime.delivered import DeliveredOutcomes
 from lingua_scheduler.runtime.delivery import Deliverer
 from lingua_scheduler.runtime.detectors import detector_for
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.stream_parts import StreamParts
     from lingua_scheduler.state.retry import StoreRetry
     from lingua_scheduler.state.store import Store
+    from lingua_scheduler.streams.session_streams import StreamHooks
     from lingua_scheduler.tasks import Tasks
 
 
@@ -93,9 +94,8 @@ class SessionFactory:
         """Return a session that is connected to nothing yet."""
         settings, sessions = self.settings, self.settings.sessions
         languages = LanguageChanges(profile)
-        notifier = ClientNotifier(record.id, self.clock, PartialWish.of(profile))
+        notifier = ClientNotifier(record.id, self.clock, profile)
         deliverer = self._deliverer(record, notifier, lambda *end: admission.settled(*end))
-        deliverer.wants_parts = profile.tts_parts
         reopening = self._reopening(record, deliverer, lambda: (session, admission))
         parts = self._parts(record, notifier, deliverer, reopening, lambda: (admission, utterances))
         admission = Admission(
@@ -277,10 +277,9 @@ class SessionFactory:
         detector = None
         if profile.audio.name == "pcm16":
             detector = detector_for(cuts.voice_detector, profile.audio.sample_rate)
-        segmenter = Segmenter(rules_for(cuts, profile), profile.audio, detector)
         uses = SpeechDependencies(
             admission=admission,
-            segmenter=segmenter,
+            segmenter=Segmenter(rules_for(cuts, profile), profile.audio, detector),
             languages=languages,
             notifier=deliverer.notifier,
             clock=self.clock,
@@ -288,20 +287,16 @@ class SessionFactory:
             lifecycle=self.lifecycle,
             retry=self.retry,
             end_turn=end_turn,
-            streams=lambda: self._streams(
-                admission, languages, segmenter, deliverer, lambda: speech
-            ),
+            streams=lambda hooks: self._streams(admission, languages, deliverer, hooks),
         )
-        speech = SpeechInput(uses, cuts.max_bytes)
-        return speech
+        return SpeechInput(uses, cuts.max_bytes)
 
     def _streams(
         self,
         admission: Admission,
         languages: LanguageChanges,
-        segmenter: Segmenter,
         deliverer: Deliverer,
-        speech: Callable[[], SpeechInput],
+        hooks: StreamHooks,
     ) -> SessionStreams | None:
         """Return what lets nodes listen to a session; None if nobody wants that now."""
         settings, record, audio = self.settings.streams, deliverer.record, languages.profile.audio
@@ -315,15 +310,13 @@ class SessionFactory:
             return None
         return SessionStreams(
             record=record,
-            segmenter=segmenter,
+            hooks=hooks,
             hub=self.streams.hub,
             router=self.streams.router,
             clock=self.clock,
             is_wanted=is_wanted,
             profile=lambda: languages.profile,
-            turn=lambda: speech().continued_turn(),
             next_index=lambda: admission.parts.indices.next,
             context=lambda: deliverer.groups.context,
-            on_hint=lambda partial: speech().hint(partial),
             open_bytes=max(1, audio.bytes_lasting(settings.open_after_ms)),
         )

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 from lingua_scheduler.runtime.lifecycle import InstanceState
 from lingua_scheduler.runtime.session_state import SessionState
 from lingua_scheduler.runtime.utterance import CutSpan, PendingUtterance, TurnPart
-from lingua_scheduler.session.segmenter import NEVER_BYTES, NOTHING, SequenceGap, UtteranceCut
+from lingua_scheduler.session.segmenter import NEVER_BYTES, SequenceGap, UtteranceCut
+from lingua_scheduler.streams.session_streams import StreamHooks
 from lingua_wire.errors import InvalidMessage
 from lingua_wire.to_client import AudioAck, Gap
 
@@ -52,7 +53,7 @@ class SpeechDependencies:
     # How a turn without a closing part is ended.
     end_turn: Callable[[str], None]
     # What lets nodes listen to the session; None while nobody wants that.
-    streams: Callable[[], SessionStreams | None]
+    streams: Callable[[StreamHooks], SessionStreams | None]
 
 
 class SpeechInput:
@@ -101,7 +102,7 @@ class SpeechInput:
         self._timer_at_ms = inf
         self._turn_ids: dict[int, str] = {}
         self._sliced_turn = -1
-        self._streams = uses.streams()
+        self._streams = uses.streams(self._stream_hooks)
         # Silence in the stream: under former owners, and here as far as it is in the ledger.
         self._silent_before_ms = 0
         self._silent_noted_ms = 0
@@ -218,7 +219,7 @@ class SpeechInput:
         """Acknowledge chunks that were silence: utterances are acknowledged on acceptance."""
         if self._streams is None:
             # Others who hear this session may want words while it speaks.
-            self._streams = self._uses.streams()
+            self._streams = self._uses.streams(self._stream_hooks)
         seq, admission = self._segmenter.settled_seq, self._uses.admission
         if seq is None or not self._record.is_resumable or admission.is_owed:
             return
@@ -324,18 +325,22 @@ class SpeechInput:
             del self._turn_ids[cut.turn]
         return turn
 
-    def continued_turn(self) -> str:
-        """Return the turn that the utterance in progress continues, '' if it begins one."""
-        number, is_sliced = self._segmenter.turn
-        return self._turn_ids.get(number, "") if is_sliced else ""
+    @property
+    def _stream_hooks(self) -> StreamHooks:
+        return StreamHooks(self._segmenter, self._continued_turn, self._use_hint)
 
-    def hint(self, partial: StreamPartial) -> None:
-        """Use the hints of a node that listens: they may end the utterance."""
-        now, segmenter, events = self._clock.now_ms(), self._segmenter, NOTHING
-        if partial.sentence_end_ms is not None:
-            events = segmenter.end_sentence(partial.sentence_end_ms, now)
-        if not events and partial.is_complete is not None:
-            events = segmenter.expect(now, is_complete=partial.is_complete, upto_ms=partial.upto_ms)
+    def _continued_turn(self) -> str:
+        turn = self._segmenter.turn
+        return self._turn_ids.get(turn.number, "") if turn.is_sliced else ""
+
+    def _use_hint(self, partial: StreamPartial) -> None:
+        now = self._clock.now_ms()
+        events = self._segmenter.hint(
+            now,
+            upto_ms=partial.upto_ms,
+            is_complete=partial.is_complete,
+            sentence_end_ms=partial.sentence_end_ms,
+        )
         if events:
             self._handle(events, now)
             self.rearm()

@@ -170,7 +170,7 @@ class SequenceGap(NamedTuple):
 class Segmenter:
     """Cuts one session's chunks; every input carries a server clock that never goes back.
 
-    `silent_ms` and `silent_bytes` count the silence that was passed over: at any time they, the
+    `account` counts the silence that was passed over: at any time it, the
     cuts and the audio that `flush` would still return make up the admitted audio. A detector is
     used for pcm16 only.
     """
@@ -188,8 +188,11 @@ class Segmenter:
         "_rules",
         "_silence_bytes",
         "_turn",
+        "account",
+        "collected",
         "next_seq",
         "timer",
+        "turn",
     )
 
     def __init__(
@@ -204,15 +207,16 @@ class Segmenter:
         # The clock of the latest input, and of the latest chunk that is kept in `_lead`.
         self._now_ms = -inf
         self._heard_at_ms = -inf
-        self._buffer = SpeechBuffer()
+        # What is collected of an utterance; others only read it, as the turn and the account.
+        self.collected = self._buffer = SpeechBuffer()
         # Tells when `tick` must be called next.
         self.timer = CutTimer(rules.pause_ms or inf)
         # The buffer was too short to cut at the end of the pause: it waits one more pause.
         self._is_held = False
-        self._turn = SpeechTurn()
+        self.turn = self._turn = SpeechTurn()
         # Only with a detector: the latest unvoiced chunks before the turn's voice.
         self._lead = Preroll(audio_format.bytes_lasting(rules.preroll_ms))
-        self._account = AudioAccount(audio_format)
+        self.account = self._account = AudioAccount(audio_format)
         # The number of the next chunk, once a chunk had a number.
         self.next_seq: int | None = None
 
@@ -230,11 +234,6 @@ class Segmenter:
     def silent_ms(self) -> int:
         """Return how much audio was passed over as silence."""
         return self._account.silent_ms
-
-    @property
-    def silent_bytes(self) -> int:
-        """Return how much audio was passed over as silence, in bytes."""
-        return self._account.silent_bytes
 
     @property
     def settled_seq(self) -> int | None:
@@ -263,25 +262,6 @@ class Segmenter:
     def buffered_bytes(self) -> int:
         """Return how much admitted audio was neither cut nor passed over."""
         return self._buffer.size + self._lead.size
-
-    @property
-    def start_ms(self) -> int:
-        """Return where the utterance that is being collected begins."""
-        return self._format.duration_ms(self._account.settled_bytes)
-
-    @property
-    def collected_bytes(self) -> int:
-        """Return how much of an utterance is collected."""
-        return self._buffer.size
-
-    @property
-    def turn(self) -> tuple[int, bool]:
-        """Return the number of the turn, and whether slices of it were cut."""
-        return self._turn.number, self._turn.is_sliced
-
-    def collected_after(self, chunks: int) -> tuple[bytes, int]:
-        """Return the audio collected after so many chunks, and how many chunks there are."""
-        return self._buffer.after(chunks), len(self._buffer)
 
     def admit_seq(self, seq: int) -> Literal["ok", "duplicate"] | SequenceGap:
         """Use a chunk's number unless it is a duplicate, which must not be admitted.
@@ -330,29 +310,38 @@ class Segmenter:
 
     # Hints of a node that listens.
 
-    def expect(
-        self, now_ms: float, *, is_complete: bool, upto_ms: float = inf
+    def hint(
+        self,
+        now_ms: float,
+        *,
+        upto_ms: float = inf,
+        is_complete: bool | None = None,
+        sentence_end_ms: int | None = None,
     ) -> tuple[Event, ...]:
-        """Let less silence end a whole sentence, and more one that plainly is not.
+        """Use what a node heard up to a place in the utterance, which may end it.
 
-        Only while it is silent, if the text covers all voice before: a voice makes the hint void.
+        If a sentence has ended and speech goes on, it is cut there. Less silence ends a whole
+        sentence, more one that plainly is not; a voice makes that void.
         """
         events = self._advance(now_ms)
-        unvoiced_bytes = self._turn.unvoiced_bytes
-        if events or not unvoiced_bytes:
+        if not events and sentence_end_ms is not None:
+            events = self._end_sentence(sentence_end_ms)
+        if events or is_complete is None:
             return events
-        if upto_ms < self._format.duration_ms(self._buffer.size - unvoiced_bytes):
+        return self._expect(upto_ms, is_complete=is_complete)
+
+    def _expect(self, upto_ms: float, *, is_complete: bool) -> tuple[Event, ...]:
+        limits, unvoiced_bytes = self._limits, self._turn.unvoiced_bytes
+        voiced_ms = self._format.duration_ms(self._buffer.size - unvoiced_bytes)
+        if not unvoiced_bytes or upto_ms < voiced_ms:
             return NOTHING
-        limits = self._limits
         self._silence_bytes = limits.silence_min_bytes if is_complete else limits.silence_max_bytes
         return self._cut_at_limit() if self._is_at_limit() else NOTHING
 
-    def end_sentence(self, at_ms: float, now_ms: float) -> tuple[Event, ...]:
-        """Cut where a sentence ended, so far from the utterance's beginning, if speech goes on."""
-        events = self._advance(now_ms)
-        if events or self.timer.hangover is not None:
-            return events
-        count = self._chunks_of_sentence(self._format.bytes_lasting(round(at_ms)))
+    def _end_sentence(self, at_ms: int) -> tuple[Event, ...]:
+        count = 0
+        if self.timer.hangover is None:
+            count = self._chunks_of_sentence(self._format.bytes_lasting(at_ms))
         return self._cut("sentence", count) if count else NOTHING
 
     def _chunks_of_sentence(self, end_bytes: int) -> int:

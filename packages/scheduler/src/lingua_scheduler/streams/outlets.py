@@ -62,7 +62,7 @@ class LocalOutlet:
         """Let the node listen."""
         return self._node.open_stream(message)
 
-    def feed(self, message: StreamAudio, at_bytes: int) -> bool:  # noqa: ARG002 sockets are in order
+    def feed(self, message: StreamAudio, at_bytes: int) -> bool:  # noqa: ARG002 is in order
         """Send audio."""
         return self._node.feed_stream(message)
 

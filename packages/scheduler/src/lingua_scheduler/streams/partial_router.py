@@ -22,18 +22,26 @@ if TYPE_CHECKING:
     from lingua_scheduler.metrics import StreamMetrics
     from lingua_scheduler.session.rooms import LocalRooms, Room
     from lingua_scheduler.streams.outlets import StreamPeers
-    from lingua_scheduler.streams.session_streams import StreamingRecord
+    from lingua_scheduler.streams.speech_stream import StreamingRecord
     from lingua_wire.from_node import StreamPartial
 
 # Listeners of this language read what was said, without a translation.
 AS_SPOKEN: Final = ""
 
 
-class PartialNotifier(Protocol):
-    """The way to a client that may want partial results."""
+class PartialSender(Protocol):
+    """Sends partial results to one client, if it wants them."""
 
-    def partial_result(self, message: PartialResult, stream_id: str) -> bool:
-        """Send a partial result if the client wants it; tells whether it was sent."""
+    def partial(self, message: PartialResult, stream_id: str) -> bool:
+        """Send a partial result; tells whether it was sent."""
+
+
+class PartialNotifier(Protocol):
+    """The way to a client."""
+
+    @property
+    def early(self) -> PartialSender:
+        """Return what the client is sent before outcomes."""
 
 
 class PartialReceiver(Protocol):
@@ -128,7 +136,7 @@ class PartialRouter:
 
     def _send(self, session: str, message: PartialResult, stream_id: str) -> bool:
         found = self._sessions.get(session)
-        return found is not None and found.notifier.partial_result(message, stream_id)
+        return found is not None and found.notifier.early.partial(message, stream_id)
 
 
 def in_language(message: PartialResult, code: str) -> PartialResult:

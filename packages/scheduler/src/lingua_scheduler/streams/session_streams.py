@@ -7,7 +7,7 @@ most one stream at a time. One that is lost is opened anew with everything that 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lingua_scheduler.state.stream_scripts import StreamSpec
 from lingua_scheduler.streams.speech_stream import SpeechStream
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from lingua_scheduler.clock import Clock
     from lingua_scheduler.jobs.profile import Profile, Target
     from lingua_scheduler.session.segmenter import Segmenter
-    from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.stream_scripts import OpenedStream
     from lingua_scheduler.streams.hub import StreamHub
     from lingua_scheduler.streams.partial_router import PartialRouter
+    from lingua_scheduler.streams.speech_stream import StreamingRecord
     from lingua_wire.from_node import StreamPartial
 
 # How long after a loss the rest of the utterance is given to another node.
@@ -31,24 +31,14 @@ AGAIN_MS: Final = 300
 LOOK_AGAIN_MS: Final = 1000
 
 
-class StreamingRecord(Protocol):
-    """What identifies a session."""
+class StreamHooks(NamedTuple):
+    """What the streams of a session need of its input."""
 
-    @property
-    def id(self) -> str:
-        """Return the session's id."""
-
-    @property
-    def home(self) -> Cell:
-        """Return the cell of the session."""
-
-    @property
-    def fence(self) -> int:
-        """Return the number of this owner."""
-
-    @property
-    def trace_id(self) -> str:
-        """Return the trace of the session."""
+    segmenter: Segmenter
+    # The turn that the utterance continues, '' if it begins one.
+    turn: Callable[[], str]
+    # What the segmenter does with hints.
+    on_hint: Callable[[StreamPartial], None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -56,7 +46,7 @@ class SessionStreams:
     """What nodes hear of one session before its utterances are cut."""
 
     record: StreamingRecord
-    segmenter: Segmenter
+    hooks: StreamHooks
     hub: StreamHub
     router: PartialRouter
     clock: Clock
@@ -64,13 +54,9 @@ class SessionStreams:
     is_wanted: Callable[[], bool]
     # The languages of the utterance that is being spoken.
     profile: Callable[[], Profile]
-    # The turn that the utterance continues, '' if it begins one.
-    turn: Callable[[], str]
     # The number that the utterance will probably get, and the conversation so far.
     next_index: Callable[[], int]
     context: Callable[[], str]
-    # What the segmenter does with hints.
-    on_hint: Callable[[StreamPartial], None]
     # An utterance of this size is worth a stream.
     open_bytes: int
     current: SpeechStream | None = None
@@ -81,7 +67,7 @@ class SessionStreams:
 
     def collected(self, now_ms: float) -> None:
         """Send what was collected since the last call, or look for a node that listens."""
-        stream, size = self.current, self.segmenter.collected_bytes
+        stream, size = self.current, self.hooks.segmenter.collected.size
         if stream is None:
             if size >= self.open_bytes and now_ms >= self.retry_at_ms:
                 self._open(now_ms)
@@ -107,7 +93,7 @@ class SessionStreams:
             return
         record, self.number = self.record, self.number + 1
         stream = SpeechStream(
-            f"{record.id}-h{record.fence}.{self.number}", self, self.segmenter.start_ms
+            f"{record.id}-h{record.fence}.{self.number}", self, self._start_ms(profile)
         )
         self.current = stream
         spec = StreamSpec(
@@ -115,10 +101,15 @@ class SessionStreams:
             lane=targets[0].lane,
             session=record.id,
             fence=record.fence,
-            turn=self.turn(),
+            turn=self.hooks.turn(),
             preferred=profile.paired,
         )
         self.hub.open(stream, record.home, spec, self._opening(stream, profile, targets))
+
+    def _start_ms(self, profile: Profile) -> int:
+        """Return where the utterance begins in the session's audio."""
+        segmenter = self.hooks.segmenter
+        return profile.audio.duration_ms(segmenter.account.settled_bytes)
 
     def _opening(
         self, stream: SpeechStream, profile: Profile, targets: tuple[Target, ...]
@@ -143,12 +134,12 @@ class SessionStreams:
             trace_id=self.record.trace_id,
             context_text=self.context() or None,
             glossary=profile.terms_of(targets[0].language) if profile.glossary else (),
-            turn_id=self.turn() or None,
+            turn_id=self.hooks.turn() or None,
         )
 
     def _feed(self, stream: SpeechStream, now_ms: float) -> None:
-        audio, chunks = self.segmenter.collected_after(stream.sent_chunks)
-        if not stream.feed(audio, chunks, now_ms):
+        collected = self.hooks.segmenter.collected
+        if not stream.feed(collected.after(stream.sent_chunks), len(collected), now_ms):
             # Its node does not read, or its socket is closing.
             self.hub.drop(stream)
             self.lost(stream)
@@ -178,7 +169,7 @@ class SessionStreams:
         if now - self.published_at_ms >= self.hub.settings.partial_every_ms:
             self.published_at_ms = now
             self.router.publish(self.record, self.profile(), self._place(stream), partial)
-        self.on_hint(partial)
+        self.hooks.on_hint(partial)
 
     def _place(self, stream: SpeechStream) -> tuple[int, int]:
         return self.next_index(), stream.start_ms

@@ -16,6 +16,7 @@ from lingua_scheduler.transitions import IllegalTransition
 from lingua_wire.to_node import StreamAudio, StreamEnd
 
 if TYPE_CHECKING:
+    from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.stream_scripts import OpenedStream
     from lingua_wire.from_node import StreamPartial
     from lingua_wire.to_node import StreamOpen
@@ -37,6 +38,26 @@ TRANSITIONS: Final[dict[StreamState, frozenset[StreamState]]] = {
     StreamState.OPEN: frozenset({StreamState.OVER}),
     StreamState.OVER: frozenset(),
 }
+
+
+class StreamingRecord(Protocol):
+    """What identifies a session."""
+
+    @property
+    def id(self) -> str:
+        """Return the session's id."""
+
+    @property
+    def home(self) -> Cell:
+        """Return the cell of the session."""
+
+    @property
+    def fence(self) -> int:
+        """Return the number of this owner."""
+
+    @property
+    def trace_id(self) -> str:
+        """Return the trace of the session."""
 
 
 class StreamOutlet(Protocol):
