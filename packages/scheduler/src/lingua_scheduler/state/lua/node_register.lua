@@ -35,12 +35,13 @@ local function node_register(ARGV)
     'drain', drain and 1 or 0, 'over', 0, 'block', node_block(status, drain, false),
     'extra', 0, 'good', 0, 'bad', '', 'registered_at', now,
     'beat_at', now, 'orphans', orphans, 'missing', '', 'can', ARGV[6], 'info', about.info)
-  if (about.streams or 0) > 0 then
+  local listens = (about.streams or 0) > 0
+  if listens then
     redis.call('HSET', key, 'streams', about.streams .. ' ' .. conn)
   else
     redis.call('HDEL', key, 'streams')
   end
-  if known_pool and known_conn ~= conn then streams.drop(node, known_pool) end
+  if known_pool and (known_conn ~= conn or not listens) then streams.drop(node, known_pool) end
   redis.call('ZADD', BASE .. 'nodes', 0, node)
   local pool = pool_enter(node, can, known_pool or nil)
   node_arm(node, orphans ~= '' and now + policy.claim_ms or now + about.silence_ms)

@@ -21,13 +21,12 @@ end
 function streams.rank(node, tie)
   local n = redis.call('HMGET', NODE .. node, 'block', 'pool', 'streams', 'conn')
   if not n[3] then return end
-  local max = streams.max(n[3], n[4])
+  local max, key = streams.max(n[3], n[4]), BASE .. 'streams:' .. node
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
   if n[1] ~= '0' or max == 0 then
     redis.call('ZREM', BASE .. 'streaming:' .. n[2], node)
     return
   end
-  local key = BASE .. 'streams:' .. node
-  redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
   local score = load_score(redis.call('ZCARD', key), max, tie)
   redis.call('ZADD', BASE .. 'streaming:' .. n[2], score, node)
 end
