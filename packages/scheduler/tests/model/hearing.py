@@ -11,7 +11,6 @@ import hashlib
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.stream_scripts import OpenedStream, StreamSpec
 from model.owners import chance, pick, seldom
 from model.samples import DEMANDS, LANES, NODES, SESSIONS
@@ -96,6 +95,30 @@ class Hearing:
             stream=self.some_stream(which // 2),
         )  # fmt: skip
 
+    @rule(
+        which=pick, lane=st.sampled_from(LANES), demand=st.integers(0, 11),
+        streams=st.integers(1, 4), ms=st.sampled_from((0, 1500, 4999, 5000)),
+        end=st.sampled_from(("cut", "cut", "cut twice", "dropped", "killed")),
+    )  # fmt: skip
+    def speak_while_nodes_listen(self, which, lane, demand, streams, ms, end) -> None:
+        """Several begin, one goes on for a while, and then its job comes, or does not."""
+        before, turn = len(self.spoken), ("", "t1")[which % 2]
+        for number in range(streams):
+            self.begin_to_speak(
+                1 + 16 * which + number, lane, demand, turn, which if which % 3 else None
+            )
+        if len(self.spoken) == before:
+            return
+        last = len(self.spoken[-6:]) - 1
+        self.go_on_speaking([last], ms)
+        if end == "dropped":
+            self.fall_silent(last)
+        for _ in range({"cut": 1, "cut twice": 2}.get(end, 0)):
+            self.submit(
+                which, lane, demand, 0, unwanted=False, turn=turn, part="whole", preferred=None,
+                park=which % 3, audio=False, stream=self.spoken[-1],
+            )  # fmt: skip
+
     def some_stream(self, which: int) -> OpenedStream:
         """One of the latest streams."""
         latest = self.spoken[-6:]
@@ -105,7 +128,3 @@ class Hearing:
         self.streams_begun += 1
         digest = hashlib.blake2b(str(self.streams_begun).encode(), digest_size=8)
         return f"str-{digest.hexdigest()}"
-
-    def opened(self) -> int:
-        """How many openings had a node."""
-        return self.world.replies[Reply.STREAM_OPENED.name]

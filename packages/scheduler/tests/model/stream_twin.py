@@ -55,7 +55,7 @@ class Streams:
     def drop_streams(self, name: str) -> None:
         self.nodes[name].streams, self.nodes[name].streams_ranked = {}, None
 
-    def hear(self, name: str, stream: str) -> tuple:
+    def take_stream(self, name: str, stream: str) -> tuple:
         node = self.nodes[name]
         node.streams = live(node.streams, self.now)
         assert len(node.streams) < node.streams_max
@@ -98,7 +98,7 @@ class Streams:
         elsewhere = [f"{cell}/{name}" for cell, name in holders if cell != self.name]
         for name in [*here, spec.preferred]:
             if self.may_hear(name, wish):
-                return self.hear(name, stream)
+                return self.take_stream(name, stream)
         if spec.only:
             return ("NO_AVAILABLE_NODE", "no_free_stream", "")
         if park == 2 or (park == 1 and elsewhere):
@@ -138,7 +138,7 @@ class Streams:
         pool = fleet.pools[fleet.nodes[chosen].pool]
         if is_sticky and any(len(group) > 1 and pool in group for group in groups):
             session.pools[spec.lane] = f"{directions} {pool.id}"
-        return self.hear(chosen, stream)
+        return self.take_stream(chosen, stream)
 
     def stream_renew(self, streams: list[tuple[str, str]]) -> list[str]:
         gone = []

@@ -570,9 +570,7 @@ class CellTwin(Listeners, Streams):
         if elsewhere:
             placed: object = ("NO_AVAILABLE_NODE", "affinity_elsewhere", "")
         else:
-            placed = self.place(
-                job, spec, before + 1, [], apart=park > 0, only_wanted=wanted
-            )
+            placed = self.place(job, spec, before + 1, [], apart=park > 0, only_wanted=wanted)
         parked = isinstance(placed, tuple) and (elsewhere or park > 0)
         if isinstance(placed, tuple) and not parked:
             if placed[0] == "NO_POOL_FOR_LANG_PAIR" and self.policy.refuse_unserved_pairs:
