@@ -10,7 +10,8 @@ import pytest
 import servers
 from lingua_scheduler.nodes.capability import Declared, capability
 from lingua_scheduler.state.link import LinkOptions
-from lingua_scheduler.state.records import NodeAbout, NodeBeat
+from lingua_scheduler.state.packing import pack
+from lingua_scheduler.state.records import JobSpec, NodeAbout, NodeBeat
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.single import SingleConnection
 from lingua_scheduler.state.stream_scripts import (
@@ -19,7 +20,7 @@ from lingua_scheduler.state.stream_scripts import (
     StreamAnswer,
     StreamSpec,
 )
-from state.test_replies_produced import CAN, UNSERVED, WANTED, Scene
+from state.test_replies_produced import CAN, UNSERVED, WANTED, Scene, job
 
 pytestmark = pytest.mark.store
 
@@ -331,5 +332,239 @@ def test_a_closed_stream_is_closed_once_and_leaves_nothing(play) -> None:
         assert [await s.close(), await s.close()] == [True, False]
         assert await s.keys() == {"streaming:" + (await s.pool())}
         assert await s.heard_by("str-1") == "n"
+
+    play(story)
+
+
+# The job that follows.
+
+
+def test_a_job_goes_to_the_node_that_heard_it_and_ends_its_stream(play) -> None:
+    async def story(s: Listening) -> None:
+        await s.hearer("m", slots=4)
+        await s.hearer("n", slots=4)
+        for index, node in enumerate("nmn"):
+            stream = f"str-{index}"
+            await s.open(stream, preferred=node)
+            placed = (await s.say(stream, node, index)).placement
+            assert (placed.node, placed.how) == (node, "stream")
+            assert await s.used(node) == (0, 2)
+            assert await s.close(stream, node) is False
+
+    play(story)
+
+
+def test_the_turns_node_comes_before_the_stream_and_the_stream_before_the_preferred_one(
+    play,
+) -> None:
+    async def story(s: Listening) -> None:
+        await s.hearer("turns", slots=2)
+        await s.hearer("hears", slots=1)
+        await s.hearer("liked", slots=1)
+        await s.submit(0, turn="t", preferred="turns")
+        more = {"turn": "t", "preferred": "liked"}
+        placed = [(await s.say("str-0", "hears", index, **more)).placement for index in (1, 2, 3)]
+        assert [p.node for p in placed] == ["turns", "hears", "liked"]
+        assert [p.how for p in placed] == ["turn", "stream", "preferred"]
+
+    play(story)
+
+
+def test_a_node_that_heard_but_is_full_or_gone_loses_only_the_head_start(play) -> None:
+    async def story(s: Listening) -> None:
+        await s.hearer("n", slots=1)
+        await s.hearer("m", slots=2)
+        await s.open("str-0", preferred="n")
+        await s.open("str-1", preferred="n")
+        await s.submit(0, preferred="n")
+        assert (await s.say("str-0", "n", 1)).placement.node == "m"
+        await s.store.nodes.offline(s.cell, "n", "conn-n")
+        assert (await s.say("str-1", "n", 2)).placement.node == "m"
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("answer", "more"),
+    [
+        (Reply.NO_SESSION, {"session": "nobody"}),
+        (Reply.FENCED, {"fence": 9}),
+        (Reply.IN_FLIGHT_LIMIT, {"index": 9}),
+        (Reply.QUEUED, {"demand": UNSERVED}),
+        (Reply.PARKED, {"demand": UNSERVED, "park": 1}),
+        (Reply.DUPLICATE, {"number": 3}),
+    ],
+    ids=lambda value: value.name if isinstance(value, Reply) else "",
+)
+def test_a_submit_ends_its_stream_whatever_the_answer(play, answer: Reply, more: dict) -> None:
+    async def story(s: Listening) -> None:
+        await s.hearer()
+        await s.submit(3)
+        await s.open()
+        spec = {"session": "s", "index": 0, "lane": "es", "demand": WANTED, **more}
+        park, number = spec.pop("park", 0), spec.pop("number", 5)
+        told = JobSpec(**spec, stream="str-0", stream_node="c0/n")
+        submitted = await s.store.jobs.submit(s.cell, job(number), told, b"", park=park)
+        assert submitted.reply is answer
+        assert await s.used() == (0, 2)
+        assert await s.keys() == {"streaming:" + (await s.pool())}
+
+    play(story)
+
+
+def test_all_languages_of_an_utterance_go_to_the_node_that_heard_it(play) -> None:
+    async def story(s: Listening) -> None:
+        await s.hearer("m", slots=9)
+        await s.hearer("n", slots=2)
+        await s.open(preferred="n")
+        told = [
+            (
+                job(number),
+                JobSpec(
+                    session="s", index=0, lane=lane, demand=WANTED, stream="str-0",
+                    stream_node="c0/n",
+                ),
+                b"",
+                0,
+            )
+            for number, lane in enumerate(("es", "es-419"))
+        ]  # fmt: skip
+        answers = await s.store.jobs.submit_all(s.cell, told)
+        assert [answer.placement.node for answer in answers] == ["n", "n"]
+        assert await s.used() == (0, 2)
+
+    play(story)
+
+
+def test_a_job_without_a_stream_packs_as_before() -> None:
+    plain = JobSpec(session="s", index=0, lane="es", demand=WANTED)
+    assert b"stream" not in pack(plain)
+
+
+# Nodes.
+
+
+def test_a_lost_socket_ends_the_streams_of_the_node(play) -> None:
+    async def story(s: Listening) -> None:
+        await s.hearer()
+        await s.open()
+        await s.store.nodes.offline(s.cell, "n", "conn-n", keep_ms=3000)
+        assert await s.keys() == {"stream:str-0"}
+        assert await s.renew(("n", "str-0")) == ["str-0"]
+
+    play(story)
+
+
+@pytest.mark.parametrize("boot", ["b", "b2"])
+def test_another_socket_of_a_node_has_none_of_its_streams(play, boot: str) -> None:
+    async def story(s: Listening) -> None:
+        await s.hearer()
+        await s.open()
+        await s.hearer(boot=boot, conn="another")
+        assert await s.used() == (0, 2)
+        assert await s.renew(("n", "str-0")) == ["str-0"]
+
+    play(story)
+
+
+def test_the_same_socket_keeps_its_streams_and_may_take_fewer(play) -> None:
+    async def story(s: Listening) -> None:
+        await s.hearer(streams=2)
+        await s.open("str-0")
+        await s.open("str-1")
+        await s.hearer(streams=1)
+        assert await s.used() == (2, 1)
+        await s.close("str-0")
+        assert await s.heard_by("str-2") == "no_free_stream"
+        await s.hearer(streams=0)
+        assert await s.keys() == {"stream:str-1"}
+
+    play(story)
+
+
+def test_a_silent_node_loses_its_streams_and_one_that_is_forgotten_leaves_nothing(play) -> None:
+    async def story(s: Listening) -> None:
+        await s.hearer()
+        await s.open()
+        s.pass_ms(6000)
+        assert (await s.store.nodes.check(s.cell, "n")).status == "offline"
+        assert await s.keys() == {"stream:str-0"}
+        s.pass_ms(600_000)
+        assert (await s.store.nodes.check(s.cell, "n")).reply is Reply.GONE
+        assert await s.keys() == {"stream:str-0"}
+        assert await s.connection.command(s.cell.slot, "PTTL", s.cell.key("stream", "str-0")) > 0
+
+    play(story)
+
+
+def test_a_node_ranks_in_the_pool_of_its_present_abilities(play) -> None:
+    async def story(s: Listening) -> None:
+        await s.hearer()
+        before = await s.pool()
+        await s.store.nodes.beat(s.cell, "n", "b", NodeBeat(), BROADER.packed())
+        assert await s.keys() == {"streaming:" + (await s.pool())}
+        assert await s.pool() != before
+        await s.store.nodes.mark(s.cell, "n", "nmt")
+        assert await s.heard_by() == "model_not_available"
+
+    play(story)
+
+
+def test_a_draining_node_forgets_what_expired(play) -> None:
+    async def story(s: Listening) -> None:
+        await s.hearer()
+        await s.open()
+        await s.store.nodes.drain(s.cell, "n", drain=True)
+        assert await s.renew(("n", "str-0")) == []
+        s.pass_ms(STREAM_LEASE_MS)
+        await s.beat()
+        assert await s.keys() == {"stream:str-0"}
+        await s.store.nodes.drain(s.cell, "n", drain=False)
+        assert await s.heard_by("str-1") == "n"
+
+    play(story)
+
+
+# Another release, which does not know of streams, on the same store.
+
+
+def test_what_a_node_declared_over_another_socket_does_not_count(play) -> None:
+    """An instance of such a release has written the node's record, except for its streams."""
+
+    async def story(s: Listening) -> None:
+        await s.hearer()
+        await s.connection.command(s.cell.slot, "HSET", s.cell.key("node", "n"), "conn", "old")
+        assert await s.used() == (0, 0)
+        assert await s.heard_by(preferred="n") == "no_free_stream"
+        assert await s.keys() == set()
+
+    play(story)
+
+
+def test_nodes_that_such_a_release_removed_or_moved_leave_the_ranks(play) -> None:
+    async def story(s: Listening) -> None:
+        await s.hearer("n")
+        pool = await s.pool()
+        ranks = s.cell.key("streaming", pool)
+        for number in range(5):
+            await s.connection.command(s.cell.slot, "ZADD", ranks, 0, f"a-ghost-{number}")
+        await s.hearer("moved", can=BROADER)
+        await s.connection.command(s.cell.slot, "ZADD", ranks, 0, "moved")
+        assert await s.heard_by(session="", demand=WANTED) in ("n", "moved")
+        left = await s.connection.command(s.cell.slot, "ZRANGE", ranks, 0, -1)
+        assert not any(name.startswith(b"a-ghost") for name in left)
+
+    play(story)
+
+
+def test_streams_of_a_node_that_such_a_release_removed_expire_by_themselves(play) -> None:
+    async def story(s: Listening) -> None:
+        await s.hearer()
+        await s.open()
+        key = s.cell.key("streams", "n")
+        assert await s.connection.command(s.cell.slot, "PTTL", key) > 0
+        await s.connection.command(s.cell.slot, "PERSIST", key)
+        await s.renew(("n", "str-0"))
+        assert await s.connection.command(s.cell.slot, "PTTL", key) > 0
 
     play(story)

@@ -6,6 +6,7 @@ renewed as long as somebody speaks; `JobSpec.stream` ends it when the job is sub
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -114,3 +115,8 @@ class StreamScripts:
         """Close a stream; tells whether it was open."""
         raw = await self._runner.run("stream_close", cell, (node, stream_id))
         return bool(raw[1])
+
+
+def new_stream_id() -> str:
+    """Return an id that no stream had; its first digits break ties, as those of a job do."""
+    return f"str-{secrets.token_hex(12)}"
