@@ -20,9 +20,10 @@ local function cell_nodes(ARGV)
     -- A name without a record is damage that `lingua doctor` finds; the others are still listed.
     if n[6] then
       local score = redis.call('ZSCORE', POOL .. n[6], node)
+      local heard = redis.call('ZCOUNT', BASE .. 'streams:' .. node, now + 1, '+inf')
       rows[#rows + 1] = { node, n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9],
         leased_count(node), score, n[10], n[11], n[12] or '0', n[13] or '',
-        redis.call('ZCOUNT', BASE .. 'streams:' .. node, now + 1, '+inf'), streams.max(n[14], n[15]) }
+        heard, streams.max(n[14], n[15]) }
     end
   end
   return { Reply.OK, now, rows }

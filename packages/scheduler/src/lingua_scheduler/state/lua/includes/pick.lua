@@ -64,8 +64,8 @@ local function sticky_place(group, spec)
 end
 
 -- near: the instance of the job's session; '' if it is not known. spec: of the job, if its session
--- is in this cell and has sticky pools; else nil. ranks: nil = by the load of jobs. Returns the node
--- and its pool.
+-- is in this cell and has sticky pools; else nil. ranks: nil = by the load of jobs. Returns the
+-- node and its pool.
 local function pick(pools, skip, skips, tie, near, spec, ranks)
   local groups = pool_groups(pools)
   for number = 1, #groups do

@@ -1,6 +1,7 @@
 -- Finds a node for a job in this cell and takes its slot: the turn's nodes, then the one that heard
--- its stream, then the preferred one, then the pools. With `spread` the first job of a turn avoids the node of the session's last job,
--- with a second try without that. Nothing is written if no node can take the job.
+-- its stream, then the preferred one, then the pools. With `spread` the first job of a turn avoids
+-- the node of the session's last job, with a second try without that. Nothing is written if no node
+-- can take the job.
 --- @include "includes/pick"
 --- @include "includes/assign"
 --- @include "includes/cell"
@@ -24,8 +25,8 @@ local function lease_expiry(policy)
 end
 
 -- The first of the turn's nodes in this cell that can take it, else the one that heard its stream,
--- else the preferred one. Returns its fields, its name, whether the turn has a node in any cell, and
--- why this one.
+-- else the preferred one. Returns its fields, its name, whether the turn has a node in any cell,
+-- and why this one.
 local function take_wanted(spec, pools, skip, member, expires_at, tie)
   local nodes = turn_nodes(spec)
   for _, holder in ipairs(nodes) do
