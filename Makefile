@@ -35,7 +35,7 @@ up: $(VENV)/.speaking ## Run it here: a scheduler and a node of real engines, un
 	$(VENV)/bin/lingua up
 
 test: $(VENV)/.developed speech-models ## Check the code and run every test
-	@$(PYTHON) tests/lanes.py '$(MAKE) --no-print-directory check'
+	@$(PYTHON) tests/lanes.py 'make --no-print-directory check'
 
 check: $(VENV)/.developed ## Lint, formatting, types, generated pages
 	$(PYTHON) -m ruff check

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pieces import Cost, Piece, choose, divide, find_files, read_durations, write_durations
+from pieces import NOTHING, Cost, Piece, choose, divide, find_files, read_durations, write_durations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,7 +75,8 @@ class Run:
     def _words(self, work: Piece | str) -> list[str]:
         if isinstance(work, str):
             return shlex.split(work)
-        self._plan.write_text(json.dumps(work.files), "utf-8")
+        plan = {"files": work.files, "part": work.part, "parts": work.parts}
+        self._plan.write_text(json.dumps(plan), "utf-8")
         folders = sorted({str(Path(file).parent) for file in work.files})
         return [sys.executable, "-m", "pytest", "-q", "--piece", str(self._plan), *folders]
 
@@ -104,7 +105,8 @@ class Run:
             failed = record["failed"] or failed
             total.passed += passed
             total.skipped += record["skipped"]
-            total.costs.update({file: Cost(*cost) for file, cost in record["costs"].items()})
+            for file, cost in record["costs"].items():
+                total.costs[file] = total.costs.get(file, NOTHING) + Cost(*cost)
         is_well = code == 0 or (code == NO_TESTS and self.piece.files)
         if not is_well:
             total.failed += failed
@@ -114,8 +116,11 @@ class Run:
 
 
 def _title(piece: Piece) -> str:
-    first, rest = piece.files[0], len(piece.files) - 1
-    return f"{piece.category or 'no category'}: {first}" + (f" and {rest} more" if rest else "")
+    title = f"{piece.category or 'no category'}: {piece.files[0]}"
+    if piece.parts > 1:
+        return f"{title}, part {piece.part + 1} of {piece.parts}"
+    rest = len(piece.files) - 1
+    return f"{title} and {rest} more" if rest else title
 
 
 def run_all(commands: Sequence[str], pieces: Sequence[Piece], cores: int) -> Total:

@@ -1,7 +1,6 @@
 """What `pytest --piece FILE` does: runs the test files that FILE names, and records what happened.
 
-FILE is a list of paths in JSON. Beside it, FILE with `.done` for `.json` is written at the end.
-Used by `lanes.py` alone.
+FILE is made by `lanes.py`. Beside it, FILE with `.done` for `.json` is written at the end.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pieces import part_of
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -24,7 +25,9 @@ class PiecePlugin:
 
     def __init__(self, plan: Path, root: Path) -> None:
         self._done = plan.with_suffix(".done")
-        self._files = frozenset(root / name for name in json.loads(plan.read_text("utf-8")))
+        wanted = json.loads(plan.read_text("utf-8"))
+        self._files = frozenset(root / name for name in wanted["files"])
+        self._part, self._parts = wanted["part"], wanted["parts"]
         self._root = root
         self._results: Counter[str] = Counter()
         self._failed: list[str] = []
@@ -33,6 +36,14 @@ class PiecePlugin:
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Leave out what is not named. Others, as collect_ignore, may leave out more."""
         return True if collection_path.is_file() and collection_path not in self._files else None
+
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """Leave out the tests of other parts."""
+        ours = part_of((item.nodeid for item in items), self._part, self._parts)
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in ours])
+        items[:] = [item for item in items if item.nodeid in ours]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -1,12 +1,13 @@
 """How the tests are divided: pieces that `lanes.py` runs beside each other. No processes here.
 
-A piece is some test files of one category that run one after another in one process. How long a
-file takes is an estimate: recorded in durations.txt, or its category's for a file that is not
-there. A wrong estimate costs time; it never changes which tests run.
+A piece is some test files of one category, or a part of a long one, whose tests run one after
+another in one process. How long a file takes is an estimate: recorded in durations.txt, or its
+category's for a file that is not there. A wrong estimate costs time; every test still runs once.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ FOLDERS = ("packages", "tests")
 # A piece has at least this much work, so that starting Python and pytest costs little beside it,
 # and not much more, so that lanes end at about the same time.
 PIECE_S = 25.0
+# A longer file is divided.
+LONG_S = 60.0
 # Files that are not named in durations.txt take less than this.
 RECORDED_S = 1.0
 CATEGORY = re.compile(r"^pytestmark = .*\bpytest\.mark\.(\w+)", re.MULTILINE)
@@ -60,6 +63,9 @@ class Piece:
     category: str
     files: tuple[str, ...]
     cost: Cost
+    # Which of how many parts of the tests in these files, each with every so-many-th test.
+    part: int = 0
+    parts: int = 1
 
     @property
     def cores(self) -> float:
@@ -112,7 +118,7 @@ def divide(files: Mapping[str, str], recorded: Mapping[str, Cost]) -> list[Piece
 def _of_category(category: str, costs: Mapping[str, Cost]) -> list[Piece]:
     """Long files are pieces of their own; short ones are put together with their neighbours."""
     alone = [file for file in sorted(costs) if costs[file].seconds >= PIECE_S]
-    pieces = [Piece(category, (file,), costs[file]) for file in alone]
+    pieces = [piece for file in alone for piece in _of_long_file(category, file, costs[file])]
     together: list[str] = []
     cost = NOTHING
     for file in sorted(set(costs) - set(alone)):
@@ -124,6 +130,17 @@ def _of_category(category: str, costs: Mapping[str, Cost]) -> list[Piece]:
     if together:
         pieces.append(Piece(category, tuple(together), cost))
     return pieces
+
+
+def _of_long_file(category: str, file: str, cost: Cost) -> list[Piece]:
+    parts = math.ceil(cost.seconds / LONG_S)
+    each = Cost(cost.seconds / parts, cost.cpu_s / parts)
+    return [Piece(category, (file,), each, part, parts) for part in range(parts)]
+
+
+def part_of(names: Iterable[str], part: int, parts: int) -> set[str]:
+    """Return the names of one part: the same in every process, in whatever order they are given."""
+    return set(sorted(names)[part::parts])
 
 
 def _precedence(piece: Piece) -> tuple[bool, float]:

@@ -17,6 +17,7 @@ import pytest
 
 from pieces import (
     FOLDERS,
+    LONG_S,
     NOTHING,
     PATTERN,
     PIECE_S,
@@ -25,6 +26,7 @@ from pieces import (
     choose,
     divide,
     find_files,
+    part_of,
     read_durations,
     write_durations,
 )
@@ -82,8 +84,10 @@ def computes(cores: float) -> Piece:
 def test_every_test_file_is_in_exactly_one_piece() -> None:
     files = find_files(ROOT)
     pieces = divide(files, read_durations((ROOT / "tests/durations.txt").read_text("utf-8")))
-    times = Counter(file for piece in pieces for file in piece.files)
-    assert times == Counter(dict.fromkeys(files, 1))
+    times = Counter((file, piece.part) for piece in pieces for file in piece.files)
+    parts = {file: piece.parts for piece in pieces for file in piece.files}
+    assert set(times) == {(file, part) for file in files for part in range(parts[file])}
+    assert set(times.values()) == {1}
     assert "tests/test_lanes.py" in files
 
 
@@ -96,10 +100,26 @@ def test_pytest_looks_for_the_same_files() -> None:
 def test_a_long_file_is_a_piece_and_short_ones_are_put_together() -> None:
     files = {f"test_{name}.py": "store" for name in "abcdef"}
     recorded = {file: Cost(PIECE_S / 2, 1.0) for file in files}
-    recorded["test_c.py"] = Cost(90.0, 2.0)
+    recorded["test_c.py"] = Cost(LONG_S, 2.0)
     pieces = [piece.files for piece in divide(files, recorded)]
     together = [("test_a.py", "test_b.py"), ("test_d.py", "test_e.py")]
     assert pieces == [("test_c.py",), *together, ("test_f.py",)]
+
+
+def test_a_file_that_takes_very_long_is_divided() -> None:
+    pieces = divide({"test_a.py": "model"}, {"test_a.py": Cost(LONG_S * 2.5, LONG_S)})
+    assert [(piece.files, piece.part, piece.parts) for piece in pieces] == [
+        (("test_a.py",), part, 3) for part in range(3)
+    ]
+    assert sum((piece.cost for piece in pieces), NOTHING).cpu_s == pytest.approx(LONG_S)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 10])
+def test_every_test_is_in_one_part_in_whatever_order_they_are_collected(count: int) -> None:
+    names = [f"test_{n}" for n in range(count)]
+    parts = [part_of(reversed(names) if part else names, part, 3) for part in range(3)]
+    assert sorted(name for part in parts for name in part) == names
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
 def test_pieces_have_one_category() -> None:
@@ -117,7 +137,7 @@ def test_files_of_an_unknown_category_and_without_one_run_too(category: str) -> 
 
 def test_what_runs_one_at_a_time_begins_first_then_the_longest() -> None:
     files = {"test_a.py": "unit", "test_b.py": "stress", "test_c.py": "speech"}
-    recorded = {"test_a.py": Cost(50.0, 1.0), "test_b.py": Cost(70.0, 1.0)}
+    recorded = {"test_a.py": Cost(40.0, 1.0), "test_b.py": Cost(50.0, 1.0)}
     order = [piece.category for piece in divide(files, recorded)]
     assert order == ["speech", "stress", "unit"]
 
@@ -184,6 +204,16 @@ def test_all_pass(clone: Path) -> None:
     assert code == 0, output
     assert re.match(r"2 passed, 0 failed in 0:\d\d ", output.splitlines()[-1])
     assert len(output.splitlines()) == 4  # one for each piece, the command and the sum
+
+
+def test_the_parts_of_a_file_run_each_of_its_tests_once(clone: Path) -> None:
+    add(clone, "a", "@pytest.mark.parametrize('n', range(5))\ndef test_it(n) -> None: ...")
+    (clone / "tests" / "durations.txt").write_text(f"{LONG_S * 2} 1.0 tests/test_a.py\n")
+    code, output = result(start(clone))
+    assert code == 0, output
+    assert re.search(r"3 passed .*part 1 of 2", output)
+    assert re.search(r"2 passed .*part 2 of 2", output)
+    assert "5 passed, 0 failed" in output
 
 
 def test_one_category_runs_alone(clone: Path) -> None:
