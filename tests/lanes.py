@@ -128,7 +128,7 @@ def run_all(commands: Sequence[str], pieces: Sequence[Piece], cores: int) -> Tot
     waiting: list[Piece] = list(pieces)
     running: list[Run] = []
     total = Total()
-    lanes = LANES_PER_CORE * cores + len(commands)
+    lanes = max(1, LANES_PER_CORE * cores) + len(commands)
     started = 0
     with _ended_with_us(running):
         for command in commands:
@@ -177,7 +177,9 @@ def main(words: Sequence[str]) -> int:
     """Run them all; 1 if anything failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("commands", nargs="*", help="also run these, beside the tests")
-    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument(
+        "--cores", type=int, default=len(os.sched_getaffinity(0)), help="0: one piece at a time"
+    )
     parser.add_argument("--only", action="append", metavar="CATEGORY", help="repeat for several")
     parser.add_argument("--plan", action="store_true", help="show the pieces and end")
     args = parser.parse_args(words)

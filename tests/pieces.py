@@ -93,7 +93,7 @@ def read_durations(text: str) -> dict[str, Cost]:
 
 def write_durations(costs: Mapping[str, Cost]) -> str:
     """Return what `read_durations` reads, without the short ones."""
-    head = "# seconds, seconds of a core, file: renewed from build/tests/durations.txt\n"
+    head = "# seconds, seconds of a core, file: see docs/internals.md, Tests\n"
     rows = sorted(costs.items())
     return head + "".join(
         f"{cost.seconds:6.1f} {cost.cpu_s:6.1f} {path}\n"

@@ -71,6 +71,19 @@ def test_it() -> None:
         assert time.monotonic() < deadline, "they do not run beside each other"
         time.sleep(0.01)
 """
+# Fails if the other begins before it has ended.
+ALONE = """
+import time
+from pathlib import Path
+
+def test_it() -> None:
+    Path("{category}").touch()
+    deadline = time.monotonic() + 1.1
+    while time.monotonic() < deadline:
+        assert not Path("{other}").exists() or Path("{other} has ended").exists()
+        time.sleep(0.01)
+    Path("{category} has ended").touch()
+"""
 
 
 def waits(category: str, seconds: float) -> Piece:
@@ -214,6 +227,19 @@ def test_the_parts_of_a_file_run_each_of_its_tests_once(clone: Path) -> None:
     assert re.search(r"3 passed .*part 1 of 2", output)
     assert re.search(r"2 passed .*part 2 of 2", output)
     assert "5 passed, 0 failed" in output
+
+
+def test_with_no_cores_one_piece_runs_at_a_time(clone: Path) -> None:
+    """So that what is recorded is not slowed down by others."""
+    for category in ("unit", "store"):
+        other = {"unit": "store", "store": "unit"}[category]
+        test = ALONE.format(category=category, other=other)
+        add(clone, category, test, category)
+    code, output = result(start(clone, "--cores=0"))
+    assert code == 0, output
+    assert "2 passed, 0 failed" in output
+    recorded = read_durations((clone / "build/tests/durations.txt").read_text())
+    assert [cost.seconds >= 1.0 for cost in recorded.values()] == [True, True]
 
 
 def test_one_category_runs_alone(clone: Path) -> None:
