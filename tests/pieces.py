@@ -25,8 +25,8 @@ FOLDERS = ("packages", "tests")
 PIECE_S = 25.0
 # A longer file is divided.
 LONG_S = 60.0
-# Files that are not named in durations.txt take less than this.
-RECORDED_S = 1.0
+# Shorter files are not recorded.
+RECORDED_S = 0.1
 CATEGORY = re.compile(r"^pytestmark = .*\bpytest\.mark\.(\w+)", re.MULTILINE)
 # Its models take 700 MB, and its engines use every core.
 ONE_AT_A_TIME = "speech"
