@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -22,6 +23,9 @@ READ = {
 
 State = dict[str, Any]
 
+# The same few names are looked up after each of thousands of steps.
+known_family = lru_cache(maxsize=10_000)(family_of)
+
 
 async def read_keys(connection: Connection, cell: Cell, prefix: str) -> dict[str, Any]:
     """Every key of the cell by its name without the base, decoded; unknown keys are an error."""
@@ -29,7 +33,7 @@ async def read_keys(connection: Connection, cell: Cell, prefix: str) -> dict[str
     found: dict[str, Any] = {}
     replies = []
     for name in names:
-        family = family_of(name, prefix)
+        family = known_family(name, prefix)
         assert family is not None, f"not in the dictionary: {name}"
         verb, *rest = READ[family.kind]
         replies.append((name, family.kind, connection.command(cell.slot, verb, name, *rest)))

@@ -695,7 +695,8 @@ class Machine(Owners, Audiences, Hearing, RuleBasedStateMachine):
                 which, lane, 0, 0, unwanted=False, turn=f"t{self.now}", part="closing",
                 preferred=None, park=2, audio=False,
             )  # fmt: skip
-            if len(self.requests) > before:
+            # It may have a node already, or have ended at once.
+            if len(self.requests) > before and self.waiting():
                 self.reserve_elsewhere(len(self.waiting()) - 1, where, only=None)
         for at in range(reserved, len(self.reservations)):
             self.go_on_with_reservation(at, "commit", asked)
