@@ -366,4 +366,4 @@ def heard(
 
 def passed(seq: int, index: int = 0, **more: Any) -> Released:
     """Return an entry of a speaker's outbox about an utterance that listeners have received."""
-    return released(seq, index, **more)._replace(is_passed=True)
+    return msgspec.structs.replace(released(seq, index, **more), is_passed=True)

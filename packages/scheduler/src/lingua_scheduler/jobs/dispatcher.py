@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.jobs.search import Search, TurnsInFlight
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
         MovedJob,
         NodeReply,
         Placement,
-        Released,
         Settled,
         Speech,
     )
@@ -54,16 +54,6 @@ if TYPE_CHECKING:
 LEFT = frozenset({Reply.PLACED, Reply.QUEUED, Reply.PARKED, Reply.SETTLED})
 # How many waiting jobs of each demand are offered to other cells at a time.
 OFFER_MAX = 8
-
-
-@dataclass(slots=True)
-class Delivery:
-    """Outcomes of one session that its owner must send."""
-
-    owner: str
-    session: str
-    epoch: str
-    outcomes: tuple[Released, ...]
 
 
 class Move(NamedTuple):
@@ -82,31 +72,31 @@ class Move(NamedTuple):
     label: str
 
 
-@dataclass(slots=True)
-class Work:
+class Work(msgspec.Struct):
     """The actions on sockets after a step."""
 
-    push: list[Placement] = field(default_factory=list)
-    deliver: list[Delivery] = field(default_factory=list)
+    push: list[Placement] = []
+    # Scripts that released outcomes, which the owner of their session must send.
+    deliver: list[ScriptEffects] = []
     # Attempts whose node must be told to stop.
-    stop: list[Cancelled] = field(default_factory=list)
+    stop: list[Cancelled] = []
     # Jobs that were taken from their nodes, to be counted and reported.
-    moved: list[Move] = field(default_factory=list)
+    moved: list[Move] = []
     # Outcomes in listeners' outboxes, of which the owners must be informed.
-    heard: list[ListenerOutcome] = field(default_factory=list)
+    heard: list[ListenerOutcome] = []
     # Cell and session of speakers with listeners that do not have all outcomes yet.
-    relay: list[tuple[str, str]] = field(default_factory=list)
+    relay: list[tuple[str, str]] = []
     # The accounts of ended sessions, to be counted.
-    spoken: list[Speech] = field(default_factory=list)
+    spoken: list[Speech] = []
 
     def add_effects(self, effects: ScriptEffects) -> None:
         """Add the effects of a script."""
-        self.push.extend(effects.placed)
+        if effects.placed:
+            self.push.extend(effects.placed)
         if effects.released:
-            self.deliver.append(
-                Delivery(effects.owner, effects.session, effects.epoch, effects.released)
-            )
-        self.heard.extend(effects.heard)
+            self.deliver.append(effects)
+        if effects.heard:
+            self.heard.extend(effects.heard)
         if effects.is_relaying:
             self.relay.append((effects.home, effects.session))
 
@@ -158,7 +148,7 @@ class Dispatcher:
         self, home: Cell, jobs: Sequence[tuple[str, JobSpec, bytes]], audio: bytes = b""
     ) -> Awaitable[list[tuple[Submitted, Work]]]:
         """Admit the jobs of one utterance in one step, each as `submit` does."""
-        if not jobs[0][1].turn or len(self._cells.all) == 1:
+        if self._cells.is_one or not jobs[0][1].turn:
             return self._submit_all(home, jobs, audio)
         return self._submit_in_turn(home, jobs, audio)
 
@@ -189,7 +179,8 @@ class Dispatcher:
                 )
             if found.placement is not None:
                 work.push.append(found.placement)
-            work.add_effects(found.effects)
+            else:
+                work.add_effects(found.effects)
             results.append((found, work))
         return results
 
@@ -198,6 +189,8 @@ class Dispatcher:
 
         A job behind others of its turn follows them.
         """
+        if self._cells.is_one:
+            return 0
         others = self._fleet.elsewhere(home, spec.demand)
         is_behind = turn is not None and (turn.jobs > 1 or not is_first)
         if self._preferred(home, spec.preferred) or (others and is_behind):
@@ -471,7 +464,7 @@ class Dispatcher:
         search.work.add_effects(answer.effects)
         if answer.reply is Reply.JOB_ENDED:
             return Submitted(Reply.SETTLED)  # admitted, and ended by another call, which reports it
-        return answer._replace(effects=ScriptEffects())
+        return msgspec.structs.replace(answer, effects=ScriptEffects())
 
     async def _ask_home(self, home: Cell, search: Search[Work]) -> None:
         """Ask the home cell once more; the search goes on only if it cannot place the job."""

@@ -137,7 +137,8 @@ def heard_message(
     speaker = speaker_of(heard_id)
     if kind != "completed" or kept is None:
         reason = outcome.reason if kind != "completed" else "no_longer_kept"
-        missing = outcome._replace(kind="failed" if kind == "completed" else kind, reason=reason)
+        told = "failed" if kind == "completed" else kind
+        missing = msgspec.structs.replace(outcome, kind=told, reason=reason)
         absence = missing_message(speaker, missing, epoch, trace_id="", at_ms=at_ms)
         if outcome.lane == AS_SPOKEN:
             return msgspec.structs.replace(absence, tgt_lang=None)

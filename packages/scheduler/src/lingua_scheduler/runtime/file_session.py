@@ -130,7 +130,7 @@ class _Part:
             # It comes late, so that it is not part of its turn any more.
             self.utterance = self.utterance.again(index, now_ms)
         else:
-            self.utterance = replace(
+            self.utterance = msgspec.structs.replace(
                 self.utterance, index=index, speech_end_ms=now_ms, cut_ms=now_ms
             )
         self.tries += 1
@@ -145,7 +145,7 @@ class _Part:
     def end(self, outcome: FileUtterance) -> None:
         """Note its outcome; its audio is not needed any more."""
         self.outcome = outcome
-        self.utterance = replace(self.utterance, audio=b"")
+        self.utterance = msgspec.structs.replace(self.utterance, audio=b"")
 
 
 @dataclass(slots=True)
@@ -416,7 +416,7 @@ class FileSession:
         index = admission.parts.indices.take()
         utterance = part.submit(index, self._uses.clock.now_ms())
         self._open[index] = part
-        admission.admit(replace(utterance, on_node=part.on_node))
+        admission.admit(msgspec.structs.replace(utterance, on_node=part.on_node))
 
     def _has_room(self, others: int = 0) -> bool:
         """Tell whether all submitted parts are on nodes, and fewer than the bound."""

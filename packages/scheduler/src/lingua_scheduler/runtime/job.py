@@ -6,7 +6,6 @@ of the job is delivered. Its state and its attempts are in `job_run.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
@@ -81,8 +80,7 @@ class Arrival(NamedTuple):
 NOT_ARRIVED = Arrival()
 
 
-@dataclass(slots=True)
-class LiveJob:
+class LiveJob(msgspec.Struct, eq=False):
     """One utterance into one language."""
 
     id: str
@@ -102,7 +100,7 @@ class LiveJob:
     # Called with the node's id when a node gets or accepts the job.
     on_node: Callable[[str], None] | None = None
     # Its state, its current attempt, and when each step happened.
-    run: JobRun = field(default_factory=JobRun)
+    run: JobRun = msgspec.field(default_factory=JobRun)
     # The store's answer to the submission is outstanding.
     is_entering: bool = False
     # The store has it from us, or may have it: then a duplicate is this very job.

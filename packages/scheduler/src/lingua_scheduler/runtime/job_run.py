@@ -5,8 +5,9 @@ Every change goes through a method here, which asks the state machine (`jobs/job
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from lingua_scheduler.jobs.job import (
     FINAL_STATES,
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.records import Placement
 
 
-@dataclass(slots=True)
-class LiveAttempt:
+class LiveAttempt(msgspec.Struct):
     """The current attempt of a job, as this instance knows it; number 0: none yet."""
 
     number: int = 0
@@ -34,12 +34,11 @@ class LiveAttempt:
     marked: str = ""
 
 
-@dataclass(slots=True)
-class JobRun:
+class JobRun(msgspec.Struct):
     """Where a job is on its way."""
 
-    times: Marks = field(default_factory=Marks)
-    current: LiveAttempt = field(default_factory=LiveAttempt)
+    times: Marks = msgspec.field(default_factory=Marks)
+    current: LiveAttempt = msgspec.field(default_factory=LiveAttempt)
     state: JobState = JobState.CREATED
     # The kind of the outcome, once it is known here.
     outcome: str = ""

@@ -7,7 +7,7 @@ case, so that none is lost with the session's instance.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -174,7 +174,7 @@ class NodeReports:
 
     def _for_listeners(self, job: LiveJob, kept: StoredResult) -> StoredResult:
         """Add what the owners of listeners cannot know: where the time went so far."""
-        times = replace(job.times, result=self.clock.now_ms())
+        times = msgspec.structs.replace(job.times, result=self.clock.now_ms())
         times.set_stages(kept.timings)
         return msgspec.structs.replace(
             kept, timeline=timeline(times), settled_at_ms=self.clock.wall_ms()

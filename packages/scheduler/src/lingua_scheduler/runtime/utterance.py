@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,8 +57,7 @@ class NamedRequest(NamedTuple):
 NO_SPAN, NO_TURN, UNNAMED = CutSpan(), TurnPart(), NamedRequest()
 
 
-@dataclass(slots=True)
-class PendingUtterance:
+class PendingUtterance(msgspec.Struct, eq=False):
     """An utterance on its way to the store."""
 
     index: int
@@ -81,7 +81,7 @@ class PendingUtterance:
     # Languages without an answer of the store, and whether it took any.
     unanswered: int = 0
     is_taken: bool = False
-    is_accepted_sent: bool = field(default=False)
+    is_accepted_sent: bool = False
     # Where the audio before it ends, if its client may resume from there.
     before: StreamPosition = STREAM_START
 
@@ -130,7 +130,7 @@ class PendingUtterance:
 
     def again(self, index: int, now_ms: float) -> PendingUtterance:
         """Return it as it is submitted anew, late: no part of its turn any more."""
-        return replace(
+        return msgspec.structs.replace(
             self,
             index=index,
             speech_end_ms=now_ms,

@@ -7,8 +7,9 @@ the next part; a mark out of order is moved between its neighbours.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from lingua_wire.shared import Timeline
 
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 STAGE_MS_MAX = 86_400_000.0
 
 
-@dataclass(slots=True)
-class Marks:
+class Marks(msgspec.Struct):
     """The events of one utterance, in milliseconds of one monotonic clock; 0: not yet."""
 
     speech_end: float = 0.0

@@ -39,7 +39,7 @@ class StoreCall:
 
     def __init__(
         self,
-        future: asyncio.Future[Any] | Answer,
+        future: asyncio.Future[Any] | Answer[Any],
         packed: bytes,
         script: Script | None,
         slot: int,
@@ -107,14 +107,27 @@ class StepCall(StoreCall):
 
     __slots__ = ("answer", "count", "form", "now_ms", "words")
 
-    def __init__(self, form: CallForm, args: tuple[Word, ...], slot: int, deadline: float) -> None:
-        self.answer = Answer()
-        super().__init__(self.answer, b"", form.script, slot, deadline)
+    def __init__(
+        self,
+        form: CallForm,
+        args: tuple[Word, ...],
+        slot: int,
+        deadline: float,
+        answer: Answer[Any],
+    ) -> None:
+        # All of them here: an utterance makes two, and a call of the base costs as much.
+        self.future = self.answer = answer
+        self.packed = b""
+        self.script = form.script
+        self.slot = slot
+        self.deadline = self.expires = deadline
+        self.turns = self.retries = 0
         self.form = form
         # Its arguments, of which the first is the time.
         self.now_ms = args[0]
         self.count = len(args)
-        self.words = without_count(args)
+        packed = pack(args)
+        self.words = packed[packed.index(b"\n") + 1 :]
 
     def command(self) -> bytes:
         """Return the command in the server's format."""
