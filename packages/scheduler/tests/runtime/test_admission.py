@@ -10,7 +10,7 @@ import pytest
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.jobs.profile import Target
 from lingua_scheduler.runtime.session_registry import ResumeRefused
-from lingua_scheduler.runtime.utterance import CutSpan, PendingUtterance, TurnPart
+from lingua_scheduler.runtime.utterance import PendingUtterance
 from lingua_scheduler.runtime.utterance_indices import INDEX_MAX
 from lingua_scheduler.state.reply import Reply
 from lingua_wire.codes import CloseCode
@@ -310,8 +310,9 @@ def test_utterances_are_accepted_in_the_order_of_their_audio_whatever_overtakes_
             trigger="manual",
             speech_end_ms=0,
             cut_ms=0,
-            span=CutSpan(first_seq=2 * index, last_seq=2 * index + 1),
-            part=TurnPart(f"t{index}"),
+            first_seq=2 * index,
+            last_seq=2 * index + 1,
+            turn=f"t{index}",
             targets=targets,
         )
         for index in range(3)
@@ -413,8 +414,11 @@ def test_what_nobody_needs_translated_waits_for_what_was_said_before_too(store: 
             trigger="manual",
             speech_end_ms=0,
             cut_ms=0,
-            span=CutSpan(200, 400, 2, 3),
-            part=TurnPart("t1"),
+            start_ms=200,
+            end_ms=400,
+            first_seq=2,
+            last_seq=3,
+            turn="t1",
         )
         admission._submit(utterance)
         await until(lambda: stalled.tries > 2, "the first one does not get through")

@@ -28,7 +28,7 @@ from lingua_scheduler.runtime.pairing import InvalidPairingCode
 from lingua_scheduler.runtime.session_registry import ResumeRefused, SessionEnded
 from lingua_scheduler.runtime.session_state import SessionState
 from lingua_wire import from_client as m
-from lingua_wire.codec import CLIENT_MESSAGES, form_of, with_audio
+from lingua_wire.codec import CLIENT_MESSAGES, UNREADABLE, form_of, refusal_of, with_audio
 from lingua_wire.codes import CloseCode, ErrorCode
 from lingua_wire.errors import InvalidInput, InvalidLanguage, InvalidMessage
 from lingua_wire.languages import language
@@ -344,10 +344,10 @@ class Talking:
     """The session is open."""
 
     __slots__ = (
-        "_decode",
         "_errors",
         "_input",
         "_is_binary",
+        "_read",
         "_rooms",
         "_seen",
         "_session",
@@ -364,7 +364,7 @@ class Talking:
         self._session_id = session.id
         self._input = session.input
         self._is_binary = socket.codec.is_binary
-        self._decode = socket.codec.decode
+        self._read = socket.codec.read
         self._seen = socket.seen
         self._errors = socket.errors
         # Why the token does not allow to speak as the session does now; empty: it does.
@@ -391,8 +391,12 @@ class Talking:
 
     def _receive(self, data: bytes) -> None:
         try:
-            message = self._decode(data)
-            self._seen[type(message)].inc()
+            message = self._read(data)
+        except UNREADABLE as error:
+            self._socket.refuse(ErrorCode.INVALID_MESSAGE, str(refusal_of(error)))
+            return
+        self._seen[type(message)].value += 1
+        try:
             # Messages without a session id (rooms, signalling) belong to this connection's session.
             if getattr(message, "session_id", self._session_id) != self._session_id:
                 what = "not the session of this connection"
@@ -430,8 +434,9 @@ class Talking:
         raise Forbidden(self._speech_problem)
 
     def _utterance(self, message: m.Utterance) -> None:
-        allow_speech(self._socket.grant)
-        allow_languages(self._socket.grant, message.src_lang, message.tgt_lang)
+        if (grant := self._socket.access.grant) is not None:
+            allow_speech(grant)
+            allow_languages(grant, message.src_lang, message.tgt_lang)
         self._session.utterances.receive(message)
 
     def _confirmed(self, ack: m.OutcomeAck) -> None:

@@ -6,7 +6,7 @@ that ends its utterance (`result_message`, `missing_message`). Nothing here send
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -53,7 +53,7 @@ class StoredResult(msgspec.Struct, frozen=True, array_like=True):
     settled_at_ms: int = 0
 
 
-class Verdict(NamedTuple):
+class Verdict(msgspec.Struct, frozen=True):
     """What a report means for its job."""
 
     kind: str
@@ -61,7 +61,10 @@ class Verdict(NamedTuple):
     retryable: bool = False
 
 
-class Shown(NamedTuple):
+COMPLETED: Final = Verdict("completed")
+
+
+class Shown(msgspec.Struct, frozen=True):
     """What the instance adds to a result when it delivers it."""
 
     timeline: Timeline | None = None
@@ -69,6 +72,8 @@ class Shown(NamedTuple):
     part_index: int | None = None
 
 
+# The quality of a report that says nothing about it.
+UNJUDGED: Final = (None,) * 5
 # The kind of an outcome of another speaker, in a listener's outbox.
 HEARD = "heard"
 encode_result = msgspec.msgpack.Encoder().encode
@@ -88,11 +93,11 @@ def verdict_of(report: JobResult) -> Verdict:
     has_text = (report.text_asr and not report.text_asr.isspace()) or (
         report.text_translated and not report.text_translated.isspace()
     )
-    if reason in EMPTY_REASONS:
+    if reason is not None and reason in EMPTY_REASONS:
         return Verdict("completed_no_text", reason)
     if not has_text and not report.tts_audio:
         return Verdict("completed_no_text", "blank")
-    return Verdict("completed")
+    return COMPLETED
 
 
 def stored(report: JobResult, trace_id: str, network: NetworkTimings | None) -> StoredResult:
@@ -116,7 +121,7 @@ def stored(report: JobResult, trace_id: str, network: NetworkTimings | None) -> 
         extra=report.extra,
         timings=timings,
         network=network,
-        quality=quality if any(item is not None for item in quality) else None,
+        quality=quality if quality != UNJUDGED else None,
     )
 
 

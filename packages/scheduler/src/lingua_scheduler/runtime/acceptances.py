@@ -63,7 +63,7 @@ class AcceptanceQueue:
         unreported = self._unreported
         while unreported and not unreported[0].unanswered:
             first = unreported.pop(0)
-            last_seq = first.span.last_seq
+            last_seq = first.last_seq
             if first.is_taken and last_seq is not None:
                 self._replies.accepted(first)
                 self.acknowledged_seq = max(self.acknowledged_seq, last_seq)

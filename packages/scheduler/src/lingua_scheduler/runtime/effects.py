@@ -103,7 +103,7 @@ class Effects:
             fetched = self.fetch_and_push(placement) if is_here else self._send_push(placement)
             self.tasks.start(fetched)
             return
-        if placement.attempt < job.attempt or job.run.is_placed_as(placement):
+        if placement.attempt < job.run.current.number or job.run.is_placed_as(placement):
             return  # pushed already, or overtaken by a later attempt
         self._begin_attempt(job, placement)
         if self.log.logs_all:
@@ -116,16 +116,15 @@ class Effects:
             self.tasks.start(self.push_failed(placement, self.nodes.get(placement.node)))
 
     def _begin_attempt(self, job: LiveJob, placement: Placement) -> None:
-        now, times = self.clock.now_ms(), job.times
+        now, times, run = self.clock.now_ms(), job.times, job.run
         # A placement whose answer was lost has no end time.
         ends_ms = now + self.dispatcher.attempt_ms if placement.ends_at_ms else 0
-        job.run.begin_attempt(placement, now, ends_ms)
+        run.begin_attempt(placement, now, ends_ms)
         if not times.placed:
-            job.run.placed(now)
+            run.placed(now)
             self.metrics.jobs.queue_wait_seconds.observe((now - times.cut) / 1000)
-        if job.run.pushed(self.clock.now_ms()):
-            self.metrics.jobs.accept_to_assign_seconds.observe((times.push - times.cut) / 1000)
-            self.metrics.jobs.dispatch_latency_seconds.observe((times.push - times.submit) / 1000)
+        if run.pushed(now):
+            self.counts.pushed(times)
 
     async def push_again(self, job: LiveJob, attempt: int, node: str) -> None:
         """Push what the store placed in an answer that was lost."""

@@ -43,9 +43,9 @@ class HeldJobs:
 
     def push(self, job: LiveJob, placement: Placement) -> bool:
         """Send a job to its node's socket; tells whether the socket was open."""
-        node, left_ms = self._nodes.get(placement.node), None
-        if job.run.current.ends_ms:
-            left_ms = max(1, round(job.run.current.ends_ms - self._clock.now_ms()))
+        node, left_ms, ends_ms = self._nodes.get(placement.node), None, job.run.current.ends_ms
+        if ends_ms:
+            left_ms = max(1, round(ends_ms - self._clock.now_ms()))
         if node is None or not node.assign(job, placement, left_ms):
             return False
         self._jobs[job.id] = job
@@ -65,7 +65,7 @@ class HeldJobs:
     def remove(self, job_id: str, node: str) -> None:
         """Note that a job is not on that node any more."""
         job = self._jobs.get(job_id)
-        if job is not None and job.node == node:
+        if job is not None and job.run.current.node == node:
             del self._jobs[job_id]
 
     def remove_all_of(self, node: str) -> None:

@@ -49,22 +49,21 @@ class JobSubmitter:
 
     async def submit_all(self, jobs: Sequence[LiveJob]) -> list[Submitted]:
         """Submit the jobs of one utterance in one step: none is stored without the others."""
-        first = jobs[0]
+        first, rows = jobs[0], []
         for job in jobs:
             self.jobs.add(job)
-        submit = partial(
-            self.dispatcher.submit_all,
-            first.home,
-            [(job.id, job.spec, job.body()) for job in jobs],
-            first.audio if first.spec.audio else b"",
-        )
+            rows.append((job.id, job.spec, job.body()))
+        audio = first.audio if first.spec.audio else b""
         try:
-            results = await submit()
+            results = await self.dispatcher.submit_all(first.home, rows, audio)
         except StoreUnavailable:
             self.counts.unavailable()
             for job in jobs:
                 job.stored()
-            results = await self.retry.until_stored(submit, partial(self._unavailable, first))
+            results = await self.retry.until_stored(
+                lambda: self.dispatcher.submit_all(first.home, rows, audio),
+                partial(self._unavailable, first),
+            )
             for job, (answer, _) in zip(jobs, results, strict=True):
                 self._push_if_lost(job, answer)
         return [
@@ -86,19 +85,25 @@ class JobSubmitter:
         """Note the store's answer, and do what it asks for."""
         now = self.clock.now_ms()
         self.counts.called("job_submit", now - job.times.submit)
-        if answer.placement is not None:
+        placement = answer.placement
+        if placement is not None:
             job.run.placed(now)
-            if job.may_be_stored and self._is_news(job, answer.placement):
+            if job.may_be_stored and self._is_news(job, placement):
                 job.run.restart()  # the store lost it, with its later attempts
-            self.counts.placed(answer.placement)
-        elif answer.reply is Reply.QUEUED:
-            job.run.queued(now)
+            self.counts.placed(placement)
+        else:
+            self._unplaced(job, answer, now)
+        self.effects.perform(work)
+        return answer
+
+    def _unplaced(self, job: LiveJob, answer: Submitted, now_ms: float) -> None:
+        """Note that no node got a job at once."""
+        if answer.reply is Reply.QUEUED:
+            job.run.queued(now_ms)
             if self.log.logs_all:
                 self.log.queued(job, answer)
         if answer.code in UNPLACEABLE or answer.reply in GIVEN_UP:
             self.counts.unplaced("submit", answer.label)
-        self.effects.perform(work)
-        return answer
 
     def _is_news(self, job: LiveJob, placement: Placement) -> bool:
         """Tell whether a job that is submitted anew is not on that node here already."""

@@ -91,7 +91,9 @@ class SessionFactory:
         settings, sessions = self.settings, self.settings.sessions
         languages = LanguageChanges(profile)
         notifier = ClientNotifier(record.id, self.clock)
-        deliverer = self._deliverer(record, notifier, lambda *end: admission.settled(*end))
+        deliverer = self._deliverer(
+            record, notifier, lambda at, fate, why, lane: admission.settled(at, fate, why, lane)
+        )
         reopening = self._reopening(record, deliverer, lambda: (session, admission))
         parts = self._parts(record, notifier, deliverer, reopening, lambda: (admission, utterances))
         admission = Admission(
@@ -100,9 +102,7 @@ class SessionFactory:
             jobs=self.jobs,
             slices=self.slices,
             cuts=settings.segmentation,
-            context=lambda: JobContext(
-                session, record, parts.progress.top, deliverer.groups.context, self._retains_audio
-            ),
+            context=self._context_of(parts, deliverer, lambda: session),
             give_up_session=lambda: session.give_up(),
             catch_up=lambda: self.retry.until_stored(deliverer.catch_up),
             on_utterance=self.metrics.speech.utterances_total.inc,
@@ -112,7 +112,7 @@ class SessionFactory:
         )
         utterances = WholeUtterances(
             admission,
-            profile=lambda: languages.profile,
+            languages=languages,
             bucket=TokenBucket(sessions.utterances_per_s_max, sessions.utterances_per_s_max),
             lifecycle=self.lifecycle,
             retry=self.retry,
@@ -144,6 +144,26 @@ class SessionFactory:
             on_taken=on_taken,
         )
         return session
+
+    def _context_of(
+        self, parts: AdmissionParts, deliverer: Deliverer, session: Callable[[], LiveSession]
+    ) -> Callable[[], JobContext]:
+        """Return what gives the session's part of a job."""
+        clock, retains_audio = self.clock, self._retains_audio
+        record, progress, groups = parts.record, parts.progress, deliverer.groups
+
+        def context() -> JobContext:
+            return JobContext(
+                owner=session(),
+                record=record,
+                top=progress.top,
+                text=groups.context,
+                retain_audio=retains_audio,
+                now_ms=clock.now_ms(),
+                wall_ms=clock.wall_ms(),
+            )
+
+        return context
 
     def _reopening(
         self,

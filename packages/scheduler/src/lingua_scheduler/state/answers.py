@@ -78,11 +78,10 @@ def read_all_submitted(cell: Cell, raw: list[Any]) -> list[Submitted]:
 
 def read_submitted(raw: list[Any], cell: Cell) -> Submitted:
     """Read the answer of job_submit, job_place and job_commit."""
-    if raw[0].__class__ is bytes:
-        return Submitted(PLACED, read_placement(raw, cell))
+    is_bare = raw[0].__class__ is bytes
+    if is_bare or raw[0] == PLACED:
+        return Submitted(PLACED, read_placement(raw if is_bare else raw[1], cell))
     reply = Reply(raw[0])
-    if reply is PLACED:
-        return Submitted(reply, read_placement(raw[1], cell))
     if reply in (Reply.QUEUED, Reply.PARKED):
         affinity, avoid, *_ = (*(text.decode() for text in raw[3:5]), "", "")
         return Submitted(

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import hiredis
 
-from lingua_scheduler.steps import Answer
-
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
     from lingua_scheduler.state.script import Script, Word
+    from lingua_scheduler.steps import Answer
 
 # The stub of hiredis types the argument as a tuple of exactly one item.
 pack = cast("Callable[[tuple[Word, ...]], bytes]", hiredis.pack_command)

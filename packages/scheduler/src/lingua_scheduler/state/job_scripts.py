@@ -26,7 +26,7 @@ from lingua_scheduler.state.records import (
 from lingua_scheduler.state.reply import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from lingua_scheduler.state.job_record import JobRecord
     from lingua_scheduler.state.keys import Cell
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.records import Lease, Reserved
     from lingua_scheduler.state.script import Word
     from lingua_scheduler.state.script_runner import ScriptRunner
-    from lingua_scheduler.steps import Answer
 
 
 class JobScripts:
@@ -54,7 +53,7 @@ class JobScripts:
 
     def submit_all(
         self, cell: Cell, jobs: Sequence[tuple[str, JobSpec, bytes, int]], audio: bytes = b""
-    ) -> Answer[list[Submitted]]:
+    ) -> Awaitable[list[Submitted]]:
         """Admit the jobs of one utterance in one step: id, spec, body and `park` of each."""
         words: list[Word] = [self._policy, audio]
         for job, spec, body, park in jobs:
@@ -112,12 +111,12 @@ class JobScripts:
         kind: str,
         reason: str = "-",
         payload: bytes | tuple[bytes, bytes] = b"",
-    ) -> Answer[Settled]:
+    ) -> Awaitable[Settled]:
         """End a job with the report of its holder.
 
         For a job with listeners the payload is given twice: with and without its sound.
         """
-        payload, text = payload if payload.__class__ is tuple else (payload, b"")
+        payload, text = payload if isinstance(payload, tuple) else (payload, b"")
         reason = reason_word(reason) if reason != "-" else reason
         args = (self._policy, job, attempt, node, kind, reason, payload, text)
         return self._runner.ask(

@@ -2,7 +2,7 @@
 
 Arguments are Structs that are packed as they are; answers are read in `answers.py`, so that no
 caller gets raw replies. Those of the usual path are Structs, too: one is made in a quarter of the
-time that a NamedTuple takes. There is no logic here; `jobs/` decides what an answer means for a job.
+time that a NamedTuple takes. There is no logic here; `jobs/` decides what an answer means.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.connection import Connection
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.script import Word
-    from lingua_scheduler.steps import Answer
 
 T = TypeVar("T")
 
@@ -38,7 +37,7 @@ class ScriptRunner:
 
     def ask(
         self, name: str, cell: Cell, args: tuple[Word, ...], read: Callable[[Any], T]
-    ) -> Answer[T]:
+    ) -> Awaitable[T]:
         """Run a script of the usual path, for a step; calls of one turn may go together."""
         return self.connection.ask(
             self._scripts[name], cell.slot, cell.keys, (self.now_ms, *args), read
