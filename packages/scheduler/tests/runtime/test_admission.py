@@ -353,11 +353,11 @@ class Stalled:
         self.tries = 0
         instance.effects.dispatcher.submit_all = self  # type: ignore[method-assign,assignment]
 
-    async def __call__(self, home: Any, jobs: Any, audio: bytes = b"") -> Any:
+    async def __call__(self, home: Any, jobs: Any, audio: bytes, besides: Any) -> Any:
         if jobs[0][1].index == self._index and not self.is_over:
             self.tries += 1
             raise StoreUnavailable("here", "stalled")
-        return await self._submit_all(home, jobs, audio)
+        return await self._submit_all(home, jobs, audio, besides)
 
 
 def test_what_is_said_later_is_taken_after_what_was_said_before(store: Server) -> None:

@@ -72,10 +72,19 @@ class FrameWriter:
         return not self._is_ended and self._unsent() + self._bytes > self._behind_bytes
 
     def send(self, first: int, data: bytes) -> None:
-        """Write one frame and check the backlog."""
-        self.write(first, data)
+        """Write one frame and check the backlog; it leaves after this turn of the loop."""
+        size, frames = len(data), self._frames
+        if not frames:
+            self._loop.call_soon(self.flush)
+        if size < 126:
+            frames.append(bytes((first, size)) + data)
+        elif size < COPIED_BYTES_MAX:
+            frames.append(MEDIUM_HEADER(first, 126, size) + data)
+        else:
+            frames += (header_of(first, size), data)
+        self._bytes += size
         if self._unsent() + self._bytes > self._send_bytes_max:
-            self._check_backlog(len(data))
+            self._check_backlog(size)
 
     def send_parts(self, first: int, parts: tuple[bytes, ...]) -> None:
         """Write one frame whose payload is given in parts; large parts are not copied."""
@@ -87,17 +96,11 @@ class FrameWriter:
         self._check_backlog(size)
 
     def write(self, first: int, data: bytes) -> None:
-        """Write one frame without a backlog check; it leaves after this turn of the loop."""
-        size, frames = len(data), self._frames
-        if not frames:
+        """Write one short frame without a backlog check; it leaves after this turn of the loop."""
+        if not self._frames:
             self._loop.call_soon(self.flush)
-        if size < 126:
-            frames.append(bytes((first, size)) + data)
-        elif size < COPIED_BYTES_MAX:
-            frames.append(MEDIUM_HEADER(first, 126, size) + data)
-        else:
-            frames += (header_of(first, size), data)
-        self._bytes += size
+        self._frames.append(header_of(first, len(data)) + data)
+        self._bytes += len(data)
 
     def flush(self) -> None:
         """Hand all frames to the transport now."""

@@ -62,7 +62,6 @@ class SessionSocket:
 
     __slots__ = (
         "__weakref__",
-        "_choices",
         "_encode",
         "_write",
         "access",
@@ -70,6 +69,8 @@ class SessionSocket:
         "errors",
         "seen",
         "services",
+        "speaks_additions",
+        "wants_events",
         "wire",
     )
 
@@ -79,28 +80,20 @@ class SessionSocket:
         self.codec = CLIENT_MESSAGES[form_of(wire.subprotocol)]
         self._encode = self.codec.encode
         self._write = wire.send_binary if self.codec.is_binary else wire.send_text
-        self._choices = ClientChoices.at_first(wire.subprotocol)
+        # Which optional messages the client gets.
+        self.speaks_additions, self.wants_events = ClientChoices.at_first(wire.subprotocol)
         self.access = ClientAccess(services.gate, bearer)
         self.errors = ErrorLimit(self.close)
         self.seen = counters(services.metrics, "session", m.ClientMessage)
 
-    @property
-    def speaks_additions(self) -> bool:
-        """Tell whether the client knows the additions of this protocol."""
-        return self._choices.speaks_additions
-
-    @property
-    def wants_events(self) -> bool:
-        """Tell whether the client wants `ui_event`s."""
-        return self._choices.wants_events
-
     def choose(self, *, speaks_additions: bool, wants_events: bool) -> None:
         """Restore what the client chose when it opened the session."""
-        self._choices = ClientChoices(speaks_additions, wants_events)
+        self.speaks_additions, self.wants_events = speaks_additions, wants_events
 
     def choose_by(self, init: m.SessionInit) -> None:
         """Note what the first message declares about the client."""
-        self._choices = self._choices.after(init)
+        choices = ClientChoices(self.speaks_additions, self.wants_events).after(init)
+        self.speaks_additions, self.wants_events = choices
 
     def send(self, message: ToClient) -> None:
         """Send one message; the socket drops a client that does not read."""
@@ -141,7 +134,7 @@ class SessionSocket:
         """Warn a client that knows the additions, once its session is open."""
         if not isinstance(self.wire.receiver, Talking):
             return False
-        if self._choices.speaks_additions:
+        if self.speaks_additions:
             self.send(TokenExpiring(expires_in_ms=in_ms))
         return True
 

@@ -30,7 +30,7 @@ from lingua_scheduler.state.records import (
 from lingua_scheduler.state.reply import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from lingua_scheduler.jobs.fleet import FleetSnapshot
     from lingua_scheduler.jobs.search import TurnInFlight
@@ -141,56 +141,69 @@ class Dispatcher:
         self, home: Cell, job: str, spec: JobSpec, body: bytes, audio: bytes = b""
     ) -> tuple[Submitted, Work]:
         """Admit a job: placed, waiting, refused, or the duplicate of an existing job."""
-        (result,) = await self.submit_all(home, ((job, spec, body),), audio)
-        return result
+        work = Work()
+        (answer,) = await self.submit_all(home, ((job, spec, body),), audio, work.merge)
+        if answer.placement is not None:
+            work.push.append(answer.placement)
+        work.add_effects(answer.effects)
+        return answer, work
 
     def submit_all(
-        self, home: Cell, jobs: Sequence[tuple[str, JobSpec, bytes]], audio: bytes = b""
-    ) -> Awaitable[list[tuple[Submitted, Work]]]:
-        """Admit the jobs of one utterance in one step, each as `submit` does."""
-        if self._cells.is_one or not jobs[0][1].turn:
-            return self._submit_all(home, jobs, audio)
-        return self._submit_in_turn(home, jobs, audio)
-
-    async def _submit_in_turn(
-        self, home: Cell, jobs: Sequence[tuple[str, JobSpec, bytes]], audio: bytes
-    ) -> list[tuple[Submitted, Work]]:
-        with self._turns.entered(jobs[0][1]) as turn:
-            return await self._submit_all(home, jobs, audio, turn)
-
-    async def _submit_all(
         self,
         home: Cell,
         jobs: Sequence[tuple[str, JobSpec, bytes]],
         audio: bytes,
+        besides: Callable[[Work], None],
+    ) -> Awaitable[list[Submitted]]:
+        """Admit the jobs of one utterance in one step, each as `submit` does.
+
+        A search in other cells may do more than an answer says: that is given to `besides`.
+        """
+        if self._cells.is_one:
+            rows = [(job, spec, body, 0) for job, spec, body in jobs]
+            return self._store.jobs.submit_all(home, rows, audio)
+        if jobs[0][1].turn:
+            return self._submit_in_turn(home, jobs, audio, besides)
+        return self._submit_over_cells(home, jobs, audio, besides)
+
+    async def _submit_in_turn(
+        self,
+        home: Cell,
+        jobs: Sequence[tuple[str, JobSpec, bytes]],
+        audio: bytes,
+        besides: Callable[[Work], None],
+    ) -> list[Submitted]:
+        with self._turns.entered(jobs[0][1]) as turn:
+            return await self._submit_over_cells(home, jobs, audio, besides, turn=turn)
+
+    async def _submit_over_cells(
+        self,
+        home: Cell,
+        jobs: Sequence[tuple[str, JobSpec, bytes]],
+        audio: bytes,
+        besides: Callable[[Work], None],
+        *,
         turn: TurnInFlight | None = None,
-    ) -> list[tuple[Submitted, Work]]:
+    ) -> list[Submitted]:
         parked = [
             (job, spec, body, self._park(home, spec, turn, is_first=at == 0))
             for at, (job, spec, body) in enumerate(jobs)
         ]
         answers = await self._store.jobs.submit_all(home, parked, audio)
-        results = []
-        for (job, spec, _), answer in zip(jobs, answers, strict=True):
-            work, found = Work(), answer
-            if answer.reply is Reply.PARKED:
-                found = await self._place_elsewhere(
-                    home, job, spec=spec, parked=answer, turn=turn, work=work
+        for at, (job, spec, _) in enumerate(jobs):
+            if answers[at].reply is Reply.PARKED:
+                work = Work()
+                answers[at] = await self._place_elsewhere(
+                    home, job, spec=spec, parked=answers[at], turn=turn, work=work
                 )
-            if found.placement is not None:
-                work.push.append(found.placement)
-            else:
-                work.add_effects(found.effects)
-            results.append((found, work))
-        return results
+                besides(work)
+        return answers
 
     def _park(self, home: Cell, spec: JobSpec, turn: TurnInFlight | None, *, is_first: bool) -> int:
         """Return whether a job that its home cell cannot place is parked, as `job_submit` takes it.
 
         A job behind others of its turn follows them.
         """
-        if self._cells.is_one:
-            return 0
         others = self._fleet.elsewhere(home, spec.demand)
         is_behind = turn is not None and (turn.jobs > 1 or not is_first)
         if self._preferred(home, spec.preferred) or (others and is_behind):

@@ -233,15 +233,16 @@ class Admission:
             # All listeners speak this language: they need no node.
             self._skip(utterance, length_ms)
             return
-        parts.window.add(index, lanes, self.clock.now_ms())
         parts.progress.index_submitted(index)
+        context = self.context()
+        parts.window.add(index, lanes, context.now_ms)
         parts.acceptances.submitted(utterance, lanes)
-        self.tasks.begin(self._submit_jobs(utterance, self._jobs_of(utterance)))
+        self.tasks.begin(self._submit_jobs(utterance, self._jobs_of(utterance, context)))
 
-    def _jobs_of(self, utterance: PendingUtterance) -> list[LiveJob]:
+    def _jobs_of(self, utterance: PendingUtterance, context: JobContext) -> list[LiveJob]:
         """Return the jobs of an utterance, one for each language."""
         parts, index, targets = self.parts, utterance.index, utterance.targets
-        context, indices = self.context(), parts.indices
+        indices = parts.indices
         readers_from = indices.unheard_before(AS_SPOKEN, index) if utterance.readers else -1
         indices.submitted(index)
         heard, jobs = STREAM_START, []

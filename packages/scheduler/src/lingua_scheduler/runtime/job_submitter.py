@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lingua_scheduler.clock import Clock
-    from lingua_scheduler.jobs.dispatcher import Dispatcher, Work
+    from lingua_scheduler.jobs.dispatcher import Dispatcher
     from lingua_scheduler.runtime.effects import Effects
     from lingua_scheduler.runtime.held_jobs import HeldJobs
     from lingua_scheduler.runtime.job import LiveJob
@@ -54,22 +54,21 @@ class JobSubmitter:
             self.jobs.add(job)
             rows.append((job.id, job.spec, job.body()))
         audio = first.audio if first.spec.audio else b""
+        submit, perform = self.dispatcher.submit_all, self.effects.perform
         try:
-            results = await self.dispatcher.submit_all(first.home, rows, audio)
+            answers = await submit(first.home, rows, audio, perform)
         except StoreUnavailable:
             self.counts.unavailable()
             for job in jobs:
                 job.stored()
-            results = await self.retry.until_stored(
-                lambda: self.dispatcher.submit_all(first.home, rows, audio),
-                partial(self._unavailable, first),
+            answers = await self.retry.until_stored(
+                lambda: submit(first.home, rows, audio, perform), partial(self._unavailable, first)
             )
-            for job, (answer, _) in zip(jobs, results, strict=True):
+            for job, answer in zip(jobs, answers, strict=True):
                 self._push_if_lost(job, answer)
-        return [
-            self._submitted(job, answer, work)
-            for job, (answer, work) in zip(jobs, results, strict=True)
-        ]
+        for job, answer in zip(jobs, answers, strict=True):
+            self._submitted(job, answer)
+        return answers
 
     def _unavailable(self, job: LiveJob) -> None:
         self.counts.unavailable()
@@ -81,7 +80,7 @@ class JobSubmitter:
         if is_ours and answer.node and not answer.outcome:
             self.tasks.start(self.effects.push_again(job, answer.attempt, answer.node))
 
-    def _submitted(self, job: LiveJob, answer: Submitted, work: Work) -> Submitted:
+    def _submitted(self, job: LiveJob, answer: Submitted) -> None:
         """Note the store's answer, and do what it asks for."""
         now = self.clock.now_ms()
         self.counts.called("job_submit", now - job.times.submit)
@@ -91,10 +90,10 @@ class JobSubmitter:
             if job.may_be_stored and self._is_news(job, placement):
                 job.run.restart()  # the store lost it, with its later attempts
             self.counts.placed(placement)
+            self.effects.push(placement)
         else:
             self._unplaced(job, answer, now)
-        self.effects.perform(work)
-        return answer
+            self.effects.follow(answer.effects)
 
     def _unplaced(self, job: LiveJob, answer: Submitted, now_ms: float) -> None:
         """Note that no node got a job at once."""

@@ -241,7 +241,7 @@ class SessionFactory:
             record=record,
             replies=replies,
             outcomes=deliverer,
-            admit=lambda request: later()[1].admit(request),
+            admit=lambda request: later()[1].admit(request, self.clock.now_ms()),
             place=lambda request, lanes: later()[1].place(request, lanes),
             on_waiting=lambda: later()[1].waiting(),
             on_done=lambda: later()[1].done(),

@@ -52,7 +52,8 @@ class WholeUtterances:
         if self._lifecycle.state is DRAINING:
             parts.replies.draining(message)
             return
-        if not self._bucket.take(self._clock.now_ms()):
+        now = self._clock.now_ms()
+        if not self._bucket.take(now):
             problem = "too many utterances per second"
             parts.replies.refuse(ErrorCode.RATE_LIMITED, problem, message)
             return
@@ -63,7 +64,7 @@ class WholeUtterances:
             return
         request = parts.requests.take(message, profile)
         if request is not None:
-            parts.requests.remember(request, self.admit(request))
+            parts.requests.remember(request, self.admit(request, now))
 
     def _refuse_full(self, message: Utterance) -> None:
         """Refuse because too many utterances wait: for earlier ones, or for the store."""
@@ -75,13 +76,12 @@ class WholeUtterances:
 
     # What `Requests` needs for those that it has looked up
 
-    def admit(self, request: WholeRequest) -> int:
+    def admit(self, request: WholeRequest, now_ms: float) -> int:
         """Admit a whole utterance that is new; returns the index it gets."""
         message, profile, parts = request.message, request.profile, self._admission.parts
         record = parts.record
         requested, request_id = message.utterance_index, message.request_id
         index = parts.indices.take_requested(requested)
-        now = self._clock.now_ms()
         self._finalized.inc()
         utterance = PendingUtterance(
             index=index,
@@ -89,8 +89,8 @@ class WholeUtterances:
             profile=profile,
             trace_id=message.trace_id or record.trace_id,
             trigger="manual" if message.manual_cut else "whole",
-            speech_end_ms=now,
-            cut_ms=now,
+            speech_end_ms=now_ms,
+            cut_ms=now_ms,
             end_ms=profile.audio.duration_ms(len(message.audio)),
             turn=f"{record.id}-u{index}",
             request_id=request_id,
