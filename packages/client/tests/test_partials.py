@@ -9,7 +9,7 @@ import pytest
 
 from client_peer import Caller, next_of, opened, result, scripted_service, until
 from early_messages import part, partial
-from lingua_client import Outcome, Partial, PartialText, Reset, Session, SpeechPart, connect
+from lingua_client import Outcome, Partial, Reset, Session, SpeechPart, TextSoFar, connect
 from lingua_wire.shared import PartialTranslation
 from lingua_wire.to_client import AsrPartial, OutcomePassed, ResumeRejected
 from node_peer import BOUND_S, run
@@ -69,7 +69,7 @@ def test_a_partial_has_its_texts_its_place_and_its_speaker() -> None:
             caller.send(partial(2, "Good", " mor", revision=4, translations=(spanish,)))
             found = await next_of(session, Partial)
             assert (found.stable, found.unstable, found.text) == ("Good", " mor", "Good mor")
-            assert found.translations == {"es": PartialText("Buenos", " días")}
+            assert found.translations == {"es": TextSoFar("Buenos", " días")}
             assert found.translations["es"].text == "Buenos días"
             assert (found.utterance_index, found.revision) == (2, 4)
             assert (found.start_ms, found.upto_ms) == (100, 900)

@@ -20,12 +20,12 @@ from lingua_client.events import (
     Notice,
     Outcome,
     Partial,
-    PartialText,
     Reset,
     RoomRefused,
     SessionLost,
     SessionRefused,
     SpeechPart,
+    TextSoFar,
 )
 from lingua_client.options import Options, SessionRequest
 from lingua_client.session import Session
@@ -45,13 +45,13 @@ __all__ = [
     "Options",
     "Outcome",
     "Partial",
-    "PartialText",
     "Reset",
     "RoomRefused",
     "Session",
     "SessionLost",
     "SessionRefused",
     "SpeechPart",
+    "TextSoFar",
     "connect",
 ]
 

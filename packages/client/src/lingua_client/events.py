@@ -80,7 +80,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class PartialText:
+class TextSoFar:
     """A text that is not complete: what will not change any more, and the rest."""
 
     stable: str
@@ -134,12 +134,12 @@ class Partial:
         return self.stable + self.unstable
 
     @property
-    def translations(self) -> dict[str, PartialText]:
+    def translations(self) -> dict[str, TextSoFar]:
         """Return the translations so far by language, as far as there are any."""
         if not isinstance(self.message, PartialResult):
             return {}
         return {
-            one.tgt_lang: PartialText(one.stable, one.unstable) for one in self.message.translations
+            one.tgt_lang: TextSoFar(one.stable, one.unstable) for one in self.message.translations
         }
 
     @property

@@ -260,8 +260,9 @@ def spaced(before: str, text: str) -> str:
     """Return a text as it follows another: with a space before it, unless its script has none."""
     if not before or not text:
         return text
-    return text if _is_unspaced(before[-1]) and _is_unspaced(text[0]) else f" {text}"
+    return text if is_unspaced(before[-1]) and is_unspaced(text[0]) else f" {text}"
 
 
-def _is_unspaced(character: str) -> bool:
+def is_unspaced(character: str) -> bool:
+    """Tell whether a letter belongs to a script that has no spaces between words."""
     return unicodedata.name(character, "").startswith(UNSPACED)
