@@ -36,6 +36,7 @@ HEARD = (
     "RTF",
     "lost",
 )
+CAPTIONS = ("captions of", "behind the voice p50", "p95", "translated p50", "words taken back")
 TRANSLATED = ("direction", "prompts", "chrF", "plain", "unseen half", "plain", "p50", "p95")
 LONG = (
     "continuous",
@@ -151,7 +152,11 @@ def _tell(what: str) -> None:
 
 def page(report: SpeechReport) -> str:
     """Return the tables for people."""
-    parts = [render_table(HEARD, _heard(report)), render_table(TRANSLATED, _translated(report))]
+    parts = [
+        render_table(HEARD, _heard(report)),
+        render_table(CAPTIONS, _captions(report)),
+        render_table(TRANSLATED, _translated(report)),
+    ]
     if report.long:
         parts.append(render_table(LONG, _long(report)))
     memory = f"memory of the node with its engines: {report.rss_mb:.0f} MB"
@@ -227,6 +232,19 @@ def _heard(report: SpeechReport) -> Sequence[Sequence[str | int]]:
             f"{one.scheduler_p99_ms:.0f} ms",
             f"{one.rtf:.3f}",
             f"{one.unaccounted_ms} ms",
+        )
+        for one in report.heard
+    ]
+
+
+def _captions(report: SpeechReport) -> Sequence[Sequence[str | int]]:
+    return [
+        (
+            one.name,
+            f"{one.caption_lag_p50_s:.2f} s",
+            f"{one.caption_lag_p95_s:.2f} s",
+            f"{one.translated_lag_p50_s:.2f} s",
+            f"{100 * one.erasure:.0f} %",
         )
         for one in report.heard
     ]
