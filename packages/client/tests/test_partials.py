@@ -74,6 +74,9 @@ def test_a_partial_has_its_texts_its_place_and_its_speaker() -> None:
             assert (found.utterance_index, found.revision) == (2, 4)
             assert (found.start_ms, found.upto_ms) == (100, 900)
             assert (found.speaker, found.is_own, found.is_final) == ("s1", True, False)
+            # Words that the node separated.
+            caller.send(partial(2, "Good", "morning"))
+            assert (await next_of(session, Partial)).text == "Good morning"
             caller.send(partial(0, "Hi", session_id="other"))
             other = await next_of(session, Partial)
             assert (other.speaker, other.is_own) == ("other", False)

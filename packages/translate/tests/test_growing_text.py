@@ -21,10 +21,10 @@ pytestmark = pytest.mark.unit
     [
         ("Good", " morning", ("Good", " morning")),
         ("Good ", "morning", ("Good", " morning")),
-        ("Good mor", "ning", ("Good mor", "ning")),
+        ("Good", "morning", ("Good", " morning")),
         ("", " Good", ("", "Good")),
         ("Good", "", ("Good", "")),
-        ("Good\n\x1b[2J", "x", ("Good [2J", "x")),
+        ("Good\n\x1b[2J", "x", ("Good [2J", " x")),
         ("早上", "好", ("早上", "好")),
     ],
 )
@@ -62,6 +62,7 @@ def test_a_line_that_is_cut_keeps_the_tones_of_what_is_left() -> None:
 
 def test_without_tones_the_loose_words_are_in_brackets() -> None:
     assert growing_words("Good", " morning") == "Good [morning]"
-    assert growing_words("Good mor", "ning") == "Good mor[ning]"
+    assert growing_words("Good", "morning") == "Good [morning]"
+    assert growing_words("早上", "好") == "早上[好]"
     assert growing_words("Good", "") == "Good"
     assert growing_words("", "Good") == "[Good]"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lingua_wire.errors import LinguaError
+from lingua_wire.text_joints import joined_text
 from lingua_wire.to_client import AsrPartial, MissingResult, PartialResult, TranslationResult
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class TextSoFar:
     @property
     def text(self) -> str:
         """Return the whole text so far."""
-        return self.stable + self.unstable
+        return joined_text(self.stable, self.unstable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class Partial:
     @property
     def text(self) -> str:
         """Return the whole text so far, not the change."""
-        return self.stable + self.unstable
+        return joined_text(self.stable, self.unstable)
 
     @property
     def translations(self) -> dict[str, TextSoFar]:

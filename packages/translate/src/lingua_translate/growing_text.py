@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lingua_wire.captions import clean, columns
+from lingua_wire.text_joints import joined_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +28,7 @@ class ToneSpan(NamedTuple):
 
 def split_text(stable: str, unstable: str) -> tuple[str, str]:
     """Return the firm and the loose words without control characters and needless space."""
-    whole, firm = clean(stable + unstable), clean(stable)
-    # A word that the stable text ends within may grow: only the rest of it is loose.
+    whole, firm = clean(joined_text(stable, unstable)), clean(stable)
     return (firm, whole[len(firm) :]) if whole.startswith(firm) else ("", whole)
 
 

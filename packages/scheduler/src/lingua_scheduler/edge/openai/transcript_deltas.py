@@ -15,7 +15,8 @@ import re
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final
 
-from lingua_scheduler.edge.openai.answers import is_unspaced, spaced
+from lingua_scheduler.edge.openai.answers import spaced
+from lingua_wire.text_joints import is_unspaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
