@@ -5,13 +5,15 @@ The session and the socket are real; the test gives partials and outcomes to the
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from edge.live_server import Stage, play, until
-from edge.openai_stage import node, spoken
+from edge.openai_stage import node, spoken, tone
 from edge.test_realtime import RATE, Talk, audio_config, talk
+from lingua_node import Job, Result, Stream
 from lingua_scheduler.edge.realtime_socket import RealtimeSocket, init_of
 from lingua_wire.shared import PartialTranslation
 from lingua_wire.to_client import (
@@ -104,6 +106,8 @@ def heard(act: Callable[[Outlet, Talk], Awaitable[None]], **settings: Any) -> Ta
     return found[0]
 
 
+# More words than are reported early.
+ALL_WORDS = " ".join(f"word{number}" for number in range(700))
 TRANSCRIPT = {"transcription": {"model": "whisper-1"}}
 
 
@@ -179,6 +183,50 @@ def test_an_utterance_without_an_outcome_keeps_its_words_and_has_an_error() -> N
         outlet.result(1, "Next.", "Otra.")
 
     assert heard(act).text(OUTPUT) == "Buenos días Otra."
+
+
+async def listen(stream: Stream) -> None:
+    """Report a word for each piece of audio."""
+    words: list[str] = []
+    async for _ in stream:
+        words.append(f"word{len(words)}")
+        text = " ".join(words)
+        await stream.partial(
+            stable=text, upto_ms=stream.audio_ms, translations={"es": (f"es {text}", "")}
+        )
+
+
+def test_a_node_that_listens_gives_deltas_before_the_end_of_speech() -> None:
+    async def scenario(stage: Stage) -> None:
+        async with node(stage, say_all, listens=listen, max_streams=2), talk(stage) as client:
+            config = audio_config(output={"language": "es"}, input=TRANSCRIPT)
+            await client.send("session.update", **config)
+            await client.expect("session.updated")
+            speaking = asyncio.create_task(keep_speaking(client))
+            while not (client.text(INPUT) and client.text(OUTPUT)):
+                await client.next()
+            assert ALL_WORDS.startswith(client.text(INPUT))
+            speaking.cancel()
+            await asyncio.wait([speaking])
+            await client.send("session.close")
+            assert await client.until_closed() == 1000
+            # The words that were sent early stand once in the whole text.
+            assert client.text(INPUT) == ALL_WORDS
+            assert client.text(OUTPUT) == f"es {ALL_WORDS}"
+            assert not client.all("error")
+
+    play(scenario, segmentation__pause_ms=20_000)
+
+
+async def say_all(_: Job) -> Result:
+    return Result(text_asr=ALL_WORDS, text_translated=f"es {ALL_WORDS}")
+
+
+async def keep_speaking(client: Talk) -> None:
+    """Speak at the pace of speech; the test ends it."""
+    for _ in range(600):
+        await client.say(tone(440, 100, RATE))
+        await asyncio.sleep(0.1)
 
 
 def test_sessions_of_this_socket_ask_for_partials_and_work_without_them() -> None:
