@@ -33,7 +33,7 @@ async def told(session: Session, count: int) -> list[str]:
     raise AssertionError(f"the session ended after {found}")
 
 
-def test_early_results_are_asked_for_only_if_they_are_wanted() -> None:
+def test_early_filter_are_asked_for_only_if_they_are_wanted() -> None:
     async def first_message(**settings: Any) -> Any:
         async with scripted_service() as one:
             session = connect(one.url, source="en", targets="es", **settings)

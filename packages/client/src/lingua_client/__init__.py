@@ -3,7 +3,7 @@
     session ──> endpoints ──> connection    one connection after another, to any of several URLs
        └──> conversation                    the messages of the session, over any connection:
               ├──> audio_sender ──> replay_buffer, audio_pacer
-              ├──> outcome_tracker, early_results, acknowledger, event_queue
+              ├──> outcome_tracker, early_filter, acknowledger, event_queue
               ├──> room_membership
               └──> current_connection, session_state
 

@@ -4,7 +4,7 @@
     current (CurrentConnection)   the connection at present
     audio (AudioSender)           chunks, until the server has accepted them
     tracker (OutcomeTracker)      the position of the last outcome
-    early (EarlyResults)          partial texts and parts of speech, until their outcome
+    early (EarlyFilter)          partial texts and parts of speech, until their outcome
     events (EventQueue)           events, until the user has read them
     room (RoomMembership)         the room of the session
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lingua_client.acknowledger import OutcomeAcknowledger
 from lingua_client.audio_sender import AudioSender
 from lingua_client.current_connection import CurrentConnection
-from lingua_client.early_results import EarlyResults
+from lingua_client.early_filter import EarlyFilter
 from lingua_client.event_queue import EventQueue
 from lingua_client.events import Notice, Outcome, Partial, Reset, SessionLost, SpeechPart
 from lingua_client.outcome_tracker import OutcomeTracker
@@ -65,7 +65,7 @@ class Conversation:
         self.current = CurrentConnection(self.state)
         self.audio = AudioSender(request, options.replay_bytes, self.state, self.current)
         self.tracker = OutcomeTracker(request.outcomes_per_utterance)
-        self.early = EarlyResults()
+        self.early = EarlyFilter()
         self.events = EventQueue(
             options.events_max, options.event_bytes_max, self.current.pause, self.current.resume
         )

@@ -35,7 +35,7 @@ class NextPart:
     part_index: int
 
 
-class EarlyResults:
+class EarlyFilter:
     """The last outcome of each speaker, and the next part of speech of each language."""
 
     def __init__(self) -> None:
