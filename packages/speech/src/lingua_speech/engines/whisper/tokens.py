@@ -10,14 +10,18 @@ import json
 import re
 from functools import lru_cache
 from itertools import pairwise
+from math import exp
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
+
+from lingua_speech.engine import HeardWord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from lingua_speech.engines.whisper.decoding import DecodedText
     from lingua_speech.sound import Samples
 
 Task = Literal["transcribe", "translate"]
@@ -85,6 +89,19 @@ class Vocabulary:
     def text(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens; an incomplete character at its end is dropped."""
         return self.bytes_of(tokens).decode("utf-8", "ignore")
+
+    def words(self, decoded: DecodedText) -> list[HeardWord]:
+        """Return the words of tokens, each as probable as its least probable token."""
+        found: list[tuple[bytes, float]] = []
+        for token, log in zip(decoded.tokens, decoded.logs, strict=True):
+            piece = self._bytes.get(token, b"")
+            if not found or piece.startswith(b" "):
+                found.append((piece, log))
+            else:
+                before, least = found[-1]
+                found[-1] = (before + piece, min(least, log))
+        named = ((piece.decode("utf-8", "ignore").strip(), log) for piece, log in found)
+        return [HeardWord(text, exp(log)) for text, log in named if text]
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text."""

@@ -1,0 +1,259 @@
+"""Speaks recordings in real time into the handlers of a node, without a scheduler, and measures.
+
+    python -m lingua_bench.speech.live_captions --count 5 --speakers 1
+
+The audio comes in pieces of 200 ms. The utterance is cut when it has been silent for 400 ms, and its
+job follows at once, as with a scheduler of default settings. Captions are measured by
+`caption_lag.py`; the time until the result is counted from the end of the voice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import resource
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from lingua_bench.speech import material
+from lingua_bench.speech.caption_lag import CaptionLag, ShownCaption, lag_of
+from lingua_node import Job, Stream
+from lingua_speech.assembly import Assembly
+from lingua_speech.listening.ear import Ear
+from lingua_speech.models import default_store
+from lingua_speech.presets import plan_of
+from lingua_speech.scores import word_error_rate
+from lingua_translate import quantile
+from lingua_wire.from_node import StreamPartial
+from lingua_wire.shared import PipelineConfig
+from lingua_wire.to_node import JobAssign, StreamOpen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lingua_bench.speech.material import LabelledRecording
+    from lingua_node import Result
+    from lingua_speech.listening.listener import StreamListener
+    from lingua_wire.from_node import FromNode
+
+PIECE_MS: Final = 200
+SILENCE_MS: Final = 400
+BEFORE_MS: Final = 300
+NOISE: Final = 12
+ALL_STAGES: Final = PipelineConfig(use_asr=True, use_nmt=True, use_tts=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenUtterance:
+    """A recording as it is spoken, and where its voice is."""
+
+    key: str
+    text: str
+    pcm: bytes
+    sample_rate: int
+    voiced: tuple[tuple[float, float], ...]
+
+    @property
+    def end_ms(self) -> float:
+        """Return where the voice ends."""
+        return self.voiced[-1][1]
+
+
+@dataclass(frozen=True, slots=True)
+class UtteranceFigures:
+    """What was measured with one utterance."""
+
+    spoken: SpokenUtterance
+    result: Result
+    # The same audio as a job without a stream.
+    plain: Result
+    lag: CaptionLag
+    # From the end of the voice to the result.
+    ready_ms: float
+    captions: tuple[StreamPartial, ...]
+
+
+def utterance_of(one: LabelledRecording) -> SpokenUtterance:
+    """Return a recording with faint noise before and after it."""
+    rate = one.recording.sample_rate
+    pcm = _noise(rate * BEFORE_MS // 1000) + one.recording.pcm + _noise(rate)
+    ear = Ear(rate)
+    ear.add(pcm)
+    quiet = ear.quiet_places(0, ear.heard_ms, 200)
+    ends = [0.0, *(float(edge) for place in quiet for edge in place), float(ear.heard_ms)]
+    voiced = [(a, b) for a, b in zip(ends[::2], ends[1::2], strict=True) if b > a]
+    return SpokenUtterance(one.key, one.text, pcm, rate, tuple(voiced))
+
+
+def _noise(count: int) -> bytes:
+    chance = random.Random(count)  # noqa: S311 repeatable, not secret
+    return array("h", (chance.randint(-NOISE, NOISE) for _ in range(count))).tobytes()
+
+
+async def speak(
+    assembly: Assembly, listener: StreamListener, spoken: SpokenUtterance, direction: tuple[str, str]
+) -> UtteranceFigures:
+    """Speak one utterance in real time, and do its job."""
+    began = monotonic()
+    captions: list[tuple[float, StreamPartial]] = []
+
+    def send(message: FromNode) -> None:
+        if isinstance(message, StreamPartial):
+            captions.append(((monotonic() - began) * 1000, message))
+
+    stream = Stream(_opening(spoken, direction), send)
+    listening = asyncio.create_task(listener.listen(stream))
+    per_ms = spoken.sample_rate * 2 // 1000
+    cut_ms = spoken.end_ms + SILENCE_MS
+    at_ms = 0.0
+    while at_ms < cut_ms:
+        upto_ms = min(at_ms + PIECE_MS, cut_ms)
+        await asyncio.sleep(max(0.0, began + upto_ms / 1000 - monotonic()))
+        stream.add(spoken.pcm[int(at_ms) * per_ms : int(upto_ms) * per_ms])
+        at_ms = upto_ms
+    stream.cut(None)
+    job = Job(_assignment(spoken, stream, direction, "streamed"), "n", send, stream)
+    result = await assembly.pipeline.handle(job)
+    done_ms = (monotonic() - began) * 1000
+    await listening
+    plain = await assembly.pipeline.handle(
+        Job(_assignment(spoken, stream, direction, "plain"), "n", send)
+    )
+    shown = [_shown(at, one) for at, one in captions]
+    lag = lag_of(result.text_asr, result.text_translated, shown, spoken.voiced, done_ms)
+    return UtteranceFigures(
+        spoken, result, plain, lag, done_ms - spoken.end_ms, tuple(one for _, one in captions)
+    )
+
+
+def _opening(spoken: SpokenUtterance, direction: tuple[str, str]) -> StreamOpen:
+    return StreamOpen(
+        stream_id=spoken.key,
+        session_id=spoken.key,
+        src_lang=direction[0],
+        tgt_langs=direction[1:],
+        pipeline=ALL_STAGES,
+        audio_format="pcm16",
+        sample_rate=spoken.sample_rate,
+        trace_id="",
+    )
+
+
+def _assignment(
+    spoken: SpokenUtterance, stream: Stream, direction: tuple[str, str], session: str
+) -> JobAssign:
+    return JobAssign(
+        job_id=spoken.key,
+        attempt_id=1,
+        # Of another session, or the recognition would be shared.
+        session_id=f"{spoken.key}-{session}",
+        utterance_index=0,
+        src_lang=direction[0],
+        tgt_lang=direction[1],
+        pipeline=ALL_STAGES,
+        audio=stream.audio,
+        audio_format="pcm16",
+        sample_rate=spoken.sample_rate,
+        enable_streaming_asr=False,
+        trace_id="",
+    )
+
+
+def _shown(at_ms: float, one: StreamPartial) -> ShownCaption:
+    into = one.translations[0] if one.translations else None
+    return ShownCaption(
+        at_ms,
+        one.stable,
+        one.unstable,
+        into.stable if into else "",
+        into.unstable if into else "",
+    )
+
+
+def cpu_s(pids: Sequence[int]) -> float:
+    """Return the processor time of these processes and of this one."""
+    total = resource.getrusage(resource.RUSAGE_SELF)
+    used = total.ru_utime + total.ru_stime
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        used += (int(fields[11]) + int(fields[12])) / 100
+    return used
+
+
+def table(figures: Sequence[UtteranceFigures]) -> str:
+    """Return the figures of all utterances together."""
+    rows = {
+        "word to stable caption": [ms for one in figures for ms in one.lag.stable_ms],
+        "word to any caption": [ms for one in figures for ms in one.lag.shown_ms],
+        "word to translated caption": [ms for one in figures for ms in one.lag.translated_ms],
+        "end of voice to result": [one.ready_ms for one in figures],
+        "  of it in the job": [dict(one.result.timings or {})["total_ms"] for one in figures],
+        "  without a stream": [dict(one.plain.timings or {})["total_ms"] for one in figures],
+    }
+    lines = [
+        f"{name:28} p50 {quantile(ms, 0.5):6.0f}  p95 {quantile(ms, 0.95):6.0f} ms"
+        for name, ms in rows.items()
+    ]
+    words = sum(one.lag.words for one in figures)
+    for name in ("erasure", "translation_erasure", "stable_errors"):
+        share = sum(getattr(one.lag, name) * one.lag.words for one in figures) / max(1, words)
+        lines.append(f"{name:28} {share:.3f} of the words")
+    for name in ("result", "plain"):
+        pairs = [(one.spoken.text, getattr(one, name).text_asr) for one in figures]
+        lines.append(f"WER {name:24} {100 * word_error_rate(pairs):.2f} %")
+    same = sum(one.result.text_asr == one.plain.text_asr for one in figures)
+    lines.append(f"same text as without a stream: {same} of {len(figures)}")
+    return "\n".join(lines)
+
+
+async def main(args: argparse.Namespace) -> None:
+    """Speak, and print the figures."""
+    store = default_store()
+    source, target = args.direction.split(">")
+    if args.set == "librivox":
+        recordings = material.librivox(store)
+    else:
+        keys = [prompt.key for prompt in material.parallel(store, "en", "es")]
+        recordings = material.prompts(store, source, keys[: args.count])
+    spoken = [utterance_of(one) for one in recordings[: args.count]]
+    async with Assembly(plan_of([args.engines])) as assembly:
+        listener = assembly.listener()
+        pids = [pid for pool in assembly.pools.values() for pid in pool.pids]
+        warm = Stream(_opening(spoken[0], (source, target)), lambda _: None)
+        warm.add(spoken[0].pcm)
+        await assembly.pipeline.handle(
+            Job(_assignment(spoken[0], warm, (source, target), "warm"), "n", lambda _: None)
+        )
+        figures: list[UtteranceFigures] = []
+        before = cpu_s(pids)
+        for at in range(0, len(spoken), args.speakers):
+            group = spoken[at : at + args.speakers]
+            figures += await asyncio.gather(
+                *(speak(assembly, listener, one, (source, target)) for one in group)
+            )
+        speech_s = sum(one.end_ms for one in spoken) / 1000
+        used = (cpu_s(pids) - before) / speech_s
+    for one in figures if args.verbose else ():
+        print(f"\n{one.spoken.key} ready {one.ready_ms:.0f} ms: {one.result.text_asr}")
+        for caption in one.captions:
+            print(f"  {caption.upto_ms:5} {caption.stable} | {caption.unstable}", end="")
+            print(f"   [{caption.sentence_end_ms} {caption.is_complete}]")
+            for into in caption.translations:
+                print(f"        {into.stable} | {into.unstable}")
+    print(table(figures))
+    print(f"CPU, the jobs without a stream included: {used:.2f} s for each second of speech")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--set", choices=("librivox", "prompts"), default="librivox")
+    parser.add_argument("--direction", default="en>es")
+    parser.add_argument("--engines", default="default")
+    parser.add_argument("--count", type=int, default=5)
+    parser.add_argument("--speakers", type=int, default=1)
+    parser.add_argument("--verbose", action="store_true")
+    asyncio.run(main(parser.parse_args()))
