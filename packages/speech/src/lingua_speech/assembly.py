@@ -102,7 +102,7 @@ class Assembly:
             models=abilities.models(),
             # The calibration of the slots already allows for a busy CPU.
             reports_cpu=False,
-            **settings,
+            **{"max_streams": 0} | settings,
         )
         node.job(self.pipeline.handle)
         if node.max_streams:

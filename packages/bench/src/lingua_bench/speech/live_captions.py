@@ -90,12 +90,15 @@ def utterance_of(one: LabelledRecording) -> SpokenUtterance:
 
 
 def _noise(count: int) -> bytes:
-    chance = random.Random(count)  # noqa: S311 repeatable, not secret
+    chance = random.Random(count)
     return array("h", (chance.randint(-NOISE, NOISE) for _ in range(count))).tobytes()
 
 
 async def speak(
-    assembly: Assembly, listener: StreamListener, spoken: SpokenUtterance, direction: tuple[str, str]
+    assembly: Assembly,
+    listener: StreamListener,
+    spoken: SpokenUtterance,
+    direction: tuple[str, str],
 ) -> UtteranceFigures:
     """Speak one utterance in real time, and do its job."""
     began = monotonic()
