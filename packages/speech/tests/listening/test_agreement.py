@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from lingua_speech.engine import HeardWord
-from lingua_speech.listening.agreement import Agreement, HeardText
+from lingua_speech.engine import HeardWord, Transcript
+from lingua_speech.listening.agreement import UNKNOWN, Agreement, HeardText, words_of
 
 pytestmark = pytest.mark.unit
 
 
-def words(text: str, probability: float = 0.1) -> list[HeardWord]:
+def words(text: str, probability: float = UNKNOWN) -> list[HeardWord]:
     return [HeardWord(word, probability) for word in text.split()]
 
 
-def heard(agreement: Agreement, text: str, *, quiet: bool = False, sure: float = 0.1) -> HeardText:
+def heard(
+    agreement: Agreement, text: str, *, quiet: bool = False, sure: float = UNKNOWN
+) -> HeardText:
     return agreement.hear(words(text, sure), is_quiet=quiet)
 
 
@@ -53,6 +55,19 @@ def test_sure_words_are_stable_at_once_if_enough_was_heard_after_them() -> None:
     assert heard(agreement, "one two three four", sure=0.95).stable == ("one", "two")
     doubted = [*words("one", 0.95), *words("two", 0.2), *words("three four five", 0.95)]
     assert Agreement().hear(doubted, is_quiet=False).stable == ("one",)
+
+
+def test_improbable_words_are_not_shown_before_a_pause() -> None:
+    heard_now = [*words("he was", 0.5), *words("alive", 0.2), *words("man", 0.9)]
+    assert Agreement().hear(heard_now, is_quiet=False).unstable == ("he", "was")
+    assert Agreement().hear(heard_now, is_quiet=True).unstable == ("he", "was", "alive", "man")
+
+
+def test_an_engine_that_does_not_know_how_probable_words_are_is_doubted_at_the_end() -> None:
+    assert Agreement().hear(words_of(Transcript(text="he was")), is_quiet=False).unstable == ("he",)
+    assert words_of(Transcript(text="")) == ()
+    known = (HeardWord("he", 0.9),)
+    assert words_of(Transcript(text="he", words=known)) == known
 
 
 def test_stable_words_are_never_taken_back() -> None:

@@ -80,15 +80,17 @@ def test_the_text_so_far_is_reported_and_becomes_stable() -> None:
     async def scenario() -> None:
         async with assembled() as node:
             speaker = Speaker(node)
-            await speaker.say(slowly("good morning"), reports=1)
-            await speaker.say(slowly("every body"), reports=2)
-            await speaker.say(slowly("the meeting"), reports=3)
-            first, second, third = speaker.partials()
-            assert (first.stable, first.unstable) == ("", "good morning")
-            assert (second.stable, second.unstable) == ("good morning", "every body")
-            assert third.stable == "good morning every body"
-            assert (third.src_lang, third.upto_ms, third.revision) == ("en", 2400, 3)
-            into = third.translations[0]
+            said = "good morning every body the meeting"
+            for count, word in enumerate(said.split()):
+                await speaker.say(slowly(word), reports=max(0, count - 1))
+            partials = speaker.partials()
+            assert [one.revision for one in partials] == list(range(1, len(partials) + 1))
+            assert partials[0].stable == ""
+            assert all(said.startswith(f"{one.stable} {one.unstable}".strip()) for one in partials)
+            last = partials[-1]
+            assert last.stable.startswith("good morning")
+            assert (last.src_lang, last.is_complete) == ("en", None)
+            into = last.translations[0]
             assert into.tgt_lang == "es"
             assert f"{into.stable} {into.unstable}".strip().startswith("en in es: good morning")
             speaker.stream.cut(None)

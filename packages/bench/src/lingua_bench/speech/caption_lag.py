@@ -119,10 +119,7 @@ def erasure(texts: Sequence[str]) -> float:
     erased = 0
     before: list[str] = []
     for text in texts:
-        words = [plain(word) for word in text.split()]
-        same = 0
-        while same < min(len(words), len(before)) and words[same] == before[same]:
-            same += 1
-        erased += len(before) - same
+        words = text.split()
+        erased += len(before) - len(_found(before, words))
         before = words
     return erased / max(1, len(before))

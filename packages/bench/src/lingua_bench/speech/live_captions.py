@@ -1,23 +1,22 @@
 """Speaks recordings in real time into the handlers of a node, without a scheduler, and measures.
 
-    python -m lingua_bench.speech.live_captions --count 5 --speakers 1
+    lingua bench speech --captions --speakers 1
 
-The audio comes in pieces of 200 ms. The utterance is cut when it has been silent for 400 ms, and its
-job follows at once, as with a scheduler of default settings. Captions are measured by
+The audio comes in pieces of 200 ms. The utterance is cut when it has been silent for 400 ms, and
+its job follows at once, as with a scheduler of default settings. Captions are measured by
 `caption_lag.py`; the time until the result is counted from the end of the voice.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import resource
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lingua_bench.speech import material
 from lingua_bench.speech.caption_lag import CaptionLag, ShownCaption, lag_of
@@ -68,6 +67,7 @@ class UtteranceFigures:
     """What was measured with one utterance."""
 
     spoken: SpokenUtterance
+    audio: bytes
     result: Result
     # The same audio as a job without a stream.
     plain: Result
@@ -119,18 +119,15 @@ async def speak(
         stream.add(spoken.pcm[int(at_ms) * per_ms : int(upto_ms) * per_ms])
         at_ms = upto_ms
     stream.cut(None)
-    job = Job(_assignment(spoken, stream, direction, "streamed"), "n", send, stream)
+    job = Job(_assignment(spoken, stream.audio, direction, "streamed"), "n", send, stream)
     result = await assembly.pipeline.handle(job)
     done_ms = (monotonic() - began) * 1000
     await listening
-    plain = await assembly.pipeline.handle(
-        Job(_assignment(spoken, stream, direction, "plain"), "n", send)
-    )
     shown = [_shown(at, one) for at, one in captions]
     lag = lag_of(result.text_asr, result.text_translated, shown, spoken.voiced, done_ms)
-    return UtteranceFigures(
-        spoken, result, plain, lag, done_ms - spoken.end_ms, tuple(one for _, one in captions)
-    )
+    shown_captions = tuple(one for _, one in captions)
+    ready_ms = done_ms - spoken.end_ms
+    return UtteranceFigures(spoken, stream.audio, result, result, lag, ready_ms, shown_captions)
 
 
 def _opening(spoken: SpokenUtterance, direction: tuple[str, str]) -> StreamOpen:
@@ -147,7 +144,7 @@ def _opening(spoken: SpokenUtterance, direction: tuple[str, str]) -> StreamOpen:
 
 
 def _assignment(
-    spoken: SpokenUtterance, stream: Stream, direction: tuple[str, str], session: str
+    spoken: SpokenUtterance, audio: bytes, direction: tuple[str, str], session: str
 ) -> JobAssign:
     return JobAssign(
         job_id=spoken.key,
@@ -158,7 +155,7 @@ def _assignment(
         src_lang=direction[0],
         tgt_lang=direction[1],
         pipeline=ALL_STAGES,
-        audio=stream.audio,
+        audio=audio,
         audio_format="pcm16",
         sample_rate=spoken.sample_rate,
         enable_streaming_asr=False,
@@ -213,50 +210,83 @@ def table(figures: Sequence[UtteranceFigures]) -> str:
     return "\n".join(lines)
 
 
-async def main(args: argparse.Namespace) -> None:
-    """Speak, and print the figures."""
+@dataclass(frozen=True, slots=True)
+class CaptionPlan:
+    """What is spoken, and by how many at once."""
+
+    engines: tuple[str, ...] = ("default",)
+    direction: tuple[str, str] = ("en", "es")
+    # Prompts, besides the five sentences of LibriVox.
+    prompts: int = 12
+    speakers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionReport:
+    """What was measured with all utterances."""
+
+    figures: tuple[UtteranceFigures, ...]
+    # Processor time for each second of speech, with the jobs but without those for comparison.
+    cpu: float
+
+    def objects(self) -> list[dict[str, Any]]:
+        """Return one object for each utterance."""
+        return [
+            {
+                "utterance": one.spoken.key,
+                "ready_ms": round(one.ready_ms),
+                "stable_p50_ms": round(quantile(one.lag.stable_ms, 0.5)),
+                "erasure": round(one.lag.erasure, 3),
+                "text": one.result.text_asr,
+                "captions": [
+                    [shown.upto_ms, shown.stable, shown.unstable, shown.sentence_end_ms]
+                    for shown in one.captions
+                ],
+            }
+            for one in self.figures
+        ]
+
+    def page(self) -> str:
+        """Return the figures as a table."""
+        return f"{table(self.figures)}\nCPU {self.cpu:.2f} s for each second of speech"
+
+
+def spoken_by(plan: CaptionPlan) -> list[SpokenUtterance]:
+    """Return the utterances of a plan."""
     store = default_store()
-    source, target = args.direction.split(">")
-    if args.set == "librivox":
-        recordings = material.librivox(store)
-    else:
-        keys = [prompt.key for prompt in material.parallel(store, "en", "es")]
-        recordings = material.prompts(store, source, keys[: args.count])
-    spoken = [utterance_of(one) for one in recordings[: args.count]]
-    async with Assembly(plan_of([args.engines])) as assembly:
+    recordings = material.librivox(store) if plan.direction[0] == "en" else []
+    keys = [prompt.key for prompt in material.parallel(store, "en", "es")]
+    prompts = material.prompts(store, plan.direction[0], keys[: plan.prompts])
+    return [utterance_of(one) for one in (*recordings, *prompts)]
+
+
+async def measure_captions(plan: CaptionPlan) -> CaptionReport:
+    """Speak all utterances of a plan in real time, some of them at once."""
+    spoken = spoken_by(plan)
+    figures: list[UtteranceFigures] = []
+    used = 0.0
+    async with Assembly(plan_of(plan.engines)) as assembly:
         listener = assembly.listener()
         pids = [pid for pool in assembly.pools.values() for pid in pool.pids]
-        warm = Stream(_opening(spoken[0], (source, target)), lambda _: None)
-        warm.add(spoken[0].pcm)
-        await assembly.pipeline.handle(
-            Job(_assignment(spoken[0], warm, (source, target), "warm"), "n", lambda _: None)
-        )
-        figures: list[UtteranceFigures] = []
-        before = cpu_s(pids)
-        for at in range(0, len(spoken), args.speakers):
-            group = spoken[at : at + args.speakers]
-            figures += await asyncio.gather(
-                *(speak(assembly, listener, one, (source, target)) for one in group)
+        # The first job starts the lazy parts of the engines.
+        await _plainly(assembly, spoken[0], spoken[0].pcm, plan.direction)
+        for at in range(0, len(spoken), plan.speakers):
+            group = spoken[at : at + plan.speakers]
+            before = cpu_s(pids)
+            heard = await asyncio.gather(
+                *(speak(assembly, listener, one, plan.direction) for one in group)
             )
-        speech_s = sum(one.end_ms for one in spoken) / 1000
-        used = (cpu_s(pids) - before) / speech_s
-    for one in figures if args.verbose else ():
-        print(f"\n{one.spoken.key} ready {one.ready_ms:.0f} ms: {one.result.text_asr}")
-        for caption in one.captions:
-            print(f"  {caption.upto_ms:5} {caption.stable} | {caption.unstable}", end="")
-            print(f"   [{caption.sentence_end_ms} {caption.is_complete}]")
-            for into in caption.translations:
-                print(f"        {into.stable} | {into.unstable}")
-    print(table(figures))
-    print(f"CPU, the jobs without a stream included: {used:.2f} s for each second of speech")
+            used += cpu_s(pids) - before
+            for one in heard:
+                plain = await _plainly(assembly, one.spoken, one.audio, plan.direction)
+                figures.append(replace(one, plain=plain))
+    speech_s = sum(one.end_ms for one in spoken) / 1000
+    return CaptionReport(tuple(figures), used / speech_s)
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--set", choices=("librivox", "prompts"), default="librivox")
-    parser.add_argument("--direction", default="en>es")
-    parser.add_argument("--engines", default="default")
-    parser.add_argument("--count", type=int, default=5)
-    parser.add_argument("--speakers", type=int, default=1)
-    parser.add_argument("--verbose", action="store_true")
-    asyncio.run(main(parser.parse_args()))
+async def _plainly(
+    assembly: Assembly, spoken: SpokenUtterance, audio: bytes, direction: tuple[str, str]
+) -> Result:
+    """Do the job of an utterance that was not heard before."""
+    assign = _assignment(spoken, audio, direction, "plain")
+    return await assembly.pipeline.handle(Job(assign, "n", lambda _: None))

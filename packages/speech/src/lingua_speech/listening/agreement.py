@@ -11,15 +11,23 @@ from __future__ import annotations
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lingua_speech.engine import HeardWord
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lingua_speech.engine import HeardWord
+    from lingua_speech.engine import Transcript
 
 PUNCTUATION: Final = ".,;:!?…\"'“”«»()[]¿¡-\u2013\u2014"
-# A sure word, and how many words must have been heard after it.
-SURE: Final = 0.8
+# A sure word, and how many words must have been heard after it. Measured on 11 recordings: with a
+# lower bound or agreement alone the same words were wrong, and agreement alone is slower.
+SURE: Final = 0.65
 WORDS_AFTER_SURE: Final = 2
+# A less probable word is not shown, nor what follows it: without this, twice as many words were
+# taken back.
+SHOWN: Final = 0.3
+# For engines that do not know how probable a word is: shown, but not sure.
+UNKNOWN: Final = 0.5
 # How many stable words are compared with a hearing that differs from them.
 ALIGNED_WORDS: Final = 8
 
@@ -73,7 +81,7 @@ class Agreement:
             )
         self._rest = [word.text for word in rest]
         self._rest_at = len(self._stable) - count
-        return HeardText(self.stable, tuple(self._rest[count:]))
+        return HeardText(self.stable, _shown(rest[count:], is_quiet=is_quiet))
 
     def _continues_at(self, heard: Sequence[str]) -> int:
         """Return where in a hearing the stable words end."""
@@ -102,6 +110,25 @@ class Agreement:
                 break
             count += 1
         return count
+
+
+def words_of(heard: Transcript) -> tuple[HeardWord, ...]:
+    """Return the words of a hearing; the last is doubtful if the engine does not know better."""
+    if heard.words:
+        return heard.words
+    *words, last = heard.text.split() or [""]
+    return tuple(HeardWord(word, UNKNOWN) for word in words) + (
+        (HeardWord(last, 0.0),) if last else ()
+    )
+
+
+def _shown(rest: Sequence[HeardWord], *, is_quiet: bool) -> tuple[str, ...]:
+    """Return the words to show; in a pause the last one is not half a word, so all of them."""
+    count = len(rest)
+    if not is_quiet:
+        unsure = (at for at, word in enumerate(rest) if word.probability < SHOWN)
+        count = next(unsure, count)
+    return tuple(word.text for word in rest[:count])
 
 
 def _sure(rest: Sequence[HeardWord]) -> int:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lingua_node import Job, JobFailed
 from lingua_speech import text
-from lingua_speech.engine import HeardWord, Sound
+from lingua_speech.engine import Sound
 from lingua_speech.engines import sentences
 from lingua_speech.host import Urgency
 from lingua_speech.job_languages import languages_of
-from lingua_speech.listening.agreement import Agreement
+from lingua_speech.listening.agreement import Agreement, words_of
 from lingua_speech.listening.captions import Captions
 from lingua_speech.listening.completeness import is_complete
 from lingua_speech.listening.ear import Ear
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lingua_wire.from_node import FromNode
 
 # New audio between two passes for captions, if the machine keeps up.
-PASS_EVERY_MS: Final = 700
+PASS_EVERY_MS: Final = 600
 # A pass may take this part of the time between two.
 BUSY_PART: Final = 0.5
 # The first sign of silence; shorter pauses occur within words.
@@ -279,9 +279,8 @@ class UtteranceListener:
         if not heard.text or self._is_over:
             return
         ear, upto_ms = self._ear, hearing.upto_ms
-        words = heard.words or tuple(HeardWord(word, 0.0) for word in heard.text.split())
         is_quiet = not ear.has_voice(upto_ms - WORD_PAUSE_MS, upto_ms)
-        so_far = self._agreement.hear(words, is_quiet=is_quiet)
+        so_far = self._agreement.hear(words_of(heard), is_quiet=is_quiet)
         said = (*so_far.stable, *so_far.unstable)
         self._sentence_ends.hear(len(said), upto_ms)
         end = self._sentence_ends.latest(said, len(so_far.stable), ear)
