@@ -69,11 +69,14 @@ class Speaker:
         made.stream = self.stream
         return made
 
-    async def passes(self, count: int) -> None:
-        def made() -> bool:
-            return metric(self.assembly, "stream_passes_total", outcome="done") == count
+    async def prepared(self) -> None:
+        """Wait until a translation and its speech are prepared."""
 
-        await until(made, f"{count} passes")
+        def is_prepared() -> bool:
+            tasks = self.stream.head_start._prepared.values()
+            return len(tasks) >= 2 and all(task.done() for task in tasks)
+
+        await until(is_prepared, "what the job needs")
 
 
 def test_the_text_so_far_is_reported_and_becomes_stable() -> None:
@@ -112,7 +115,7 @@ def test_a_pass_at_the_pause_is_all_that_the_job_needs(tmp_path: Path) -> None:
         async with assembled(*engines) as node:
             speaker = Speaker(node)
             await speaker.say(slowly("good morning every body") + QUIET, reports=1)
-            await until(translated.exists, "the translation")
+            await speaker.prepared()
             assert speaker.partials()[-1].is_complete is None
             speaker.stream.add(QUIET)
             speaker.stream.cut(None)
@@ -138,7 +141,7 @@ def test_a_job_waits_for_the_pass_that_is_under_way(tmp_path: Path) -> None:
             speaker = Speaker(
                 node, pipeline=PipelineConfig(use_asr=True, use_nmt=True, use_tts=False)
             )
-            await speaker.say(slowly("one two three") + QUIET)
+            speaker.stream.add(slowly("one two three") + QUIET)
             await until(log.exists, "the pass")
             speaker.stream.cut(None)
             result = await done(node, speaker.job(pipeline=speaker.stream.open.pipeline))
@@ -194,12 +197,12 @@ def test_the_end_of_a_sentence_is_hinted_and_its_job_is_prepared() -> None:
             await speaker.say(slowly("we begin at ten."), reports=1)
             await speaker.say(QUIET + slowly("there is a"), reports=2)
             await speaker.say(slowly("lot to"), reports=3)
-            ends = [one.sentence_end_ms for one in speaker.partials() if one.sentence_end_ms]
-            assert len(ends) == 1
-            assert 1600 <= ends[0] <= 1800
-            await until(lambda: len(speaker.stream.head_start.hearings) >= 4, "its own pass")
-            speaker.stream.cut(32 * ends[0])
-            job = JobSource().job(audio=speaker.stream.audio[: 32 * ends[0]])
+            (end_ms,) = {one.sentence_end_ms for one in speaker.partials()} - {None}
+            assert 1600 <= end_ms <= 1800
+            heard_ms = [one.upto_ms for one in speaker.stream.head_start.hearings]
+            assert heard_ms.count(end_ms) == 1
+            speaker.stream.cut(32 * end_ms)
+            job = JobSource().job(audio=speaker.stream.audio[: 32 * end_ms])
             job.stream = speaker.stream
             assert (await done(node, job)).text_asr == "we begin at ten."
             assert metric(node, "head_starts_total", outcome="used") == 1

@@ -108,7 +108,7 @@ async def speak(
         if isinstance(message, StreamPartial):
             captions.append(((monotonic() - began) * 1000, message))
 
-    stream = Stream(_opening(spoken, direction), send)
+    stream = Stream(opening_of(spoken, direction), send)
     listening = asyncio.create_task(listener.listen(stream))
     per_ms = spoken.sample_rate * 2 // 1000
     cut_ms = spoken.end_ms + SILENCE_MS
@@ -130,7 +130,8 @@ async def speak(
     return UtteranceFigures(spoken, stream.audio, result, result, lag, ready_ms, shown_captions)
 
 
-def _opening(spoken: SpokenUtterance, direction: tuple[str, str]) -> StreamOpen:
+def opening_of(spoken: SpokenUtterance, direction: tuple[str, str]) -> StreamOpen:
+    """Return the message that opens the stream of an utterance."""
     return StreamOpen(
         stream_id=spoken.key,
         session_id=spoken.key,

@@ -50,6 +50,8 @@ PAUSE_MS: Final = 150
 WORD_PAUSE_MS: Final = 100
 # Less voice is not recognised.
 VOICE_AT_LEAST_MS: Final = 300
+# Nobody cuts a shorter sentence.
+SENTENCE_AT_LEAST_MS: Final = 1500
 # Longer speech has no more passes; the recogniser would hear it in several pieces.
 AUDIO_MS_MAX: Final = 28_000
 # Passes that take longer are of no use; after so many in a row the node stops listening.
@@ -284,13 +286,12 @@ class UtteranceListener:
         said = (*so_far.stable, *so_far.unstable)
         self._sentence_ends.hear(len(said), upto_ms)
         end = self._sentence_ends.latest(said, len(so_far.stable), ear)
-        has_ended = end is not None and end.at_ms > self._sentence_end_ms
         language = heard.language or self._hint.language
         is_whole = None
         if is_quiet and not ear.has_voice(upto_ms, ear.heard_ms):
             is_whole = is_complete(heard.text, language)
         sentence = None
-        if end is not None and has_ended:
+        if end is not None and end.at_ms > max(self._sentence_end_ms, SENTENCE_AT_LEAST_MS):
             self._sentence_end_ms = end.at_ms
             # The scheduler may cut there: that job needs a pass of its own.
             sentence = self._begin(end.at_ms, Urgency.HEAD_START)
@@ -298,7 +299,7 @@ class UtteranceListener:
             so_far,
             upto_ms=upto_ms,
             language=language,
-            sentence_end_ms=end.at_ms if end is not None and has_ended else None,
+            sentence_end_ms=end.at_ms if end is not None else None,
             is_complete=is_whole,
         )
         if sentence is not None:
