@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from lingua_speech.engine import Role, Sound
-    from lingua_speech.listening.listener import StreamListener
+    from lingua_speech.listening.listener import SpeechListener
     from lingua_speech.plugins import Spec
     from lingua_speech.presets import EnginePlan, Service
     from lingua_wire.shared import ServiceType
@@ -113,12 +113,12 @@ class Assembly:
             self._report_readiness(service)
         return node
 
-    def listener(self) -> StreamListener:
+    def listener(self) -> SpeechListener:
         """Return what listens to speech that goes on."""
         # Imported only if needed: it needs numpy.
-        from lingua_speech.listening.listener import StreamListener  # noqa: PLC0415
+        from lingua_speech.listening.listener import SpeechListener  # noqa: PLC0415
 
-        return StreamListener(self.calls, self.pipeline)
+        return SpeechListener(self.calls, self.pipeline)
 
     async def sample(self, recording: Sound | None = None) -> calibrate.Sample | None:
         """Return speech for the calibration: a recording, or the node's own voice; None without."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from lingua_bench.speech.material import LabelledRecording
     from lingua_node import Result
-    from lingua_speech.listening.listener import StreamListener
+    from lingua_speech.listening.listener import SpeechListener
     from lingua_wire.from_node import FromNode
 
 PIECE_MS: Final = 200
@@ -96,7 +96,7 @@ def _noise(count: int) -> bytes:
 
 async def speak(
     assembly: Assembly,
-    listener: StreamListener,
+    listener: SpeechListener,
     spoken: SpokenUtterance,
     direction: tuple[str, str],
 ) -> UtteranceFigures:
@@ -125,9 +125,15 @@ async def speak(
     await listening
     shown = [_shown(at, one) for at, one in captions]
     lag = lag_of(result.text_asr, result.text_translated, shown, spoken.voiced, done_ms)
-    shown_captions = tuple(one for _, one in captions)
-    ready_ms = done_ms - spoken.end_ms
-    return UtteranceFigures(spoken, stream.audio, result, result, lag, ready_ms, shown_captions)
+    return UtteranceFigures(
+        spoken=spoken,
+        audio=stream.audio,
+        result=result,
+        plain=result,
+        lag=lag,
+        ready_ms=done_ms - spoken.end_ms,
+        captions=tuple(one for _, one in captions),
+    )
 
 
 def opening_of(spoken: SpokenUtterance, direction: tuple[str, str]) -> StreamOpen:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 HELD_BACK: Final = 2
 
 
-class Sentences(NamedTuple):
+class CaptionSentences(NamedTuple):
     """A text so far: its whole sentences, which are stable, and the rest."""
 
     whole: tuple[str, ...]
     open: str
 
 
-def sentences_of(heard: HeardText) -> Sentences:
+def sentences_of(heard: HeardText) -> CaptionSentences:
     """Return the sentences of a text; one is whole if it is stable and another word follows."""
     whole: list[str] = []
     began = 0
@@ -38,7 +38,7 @@ def sentences_of(heard: HeardText) -> Sentences:
         if is_sentence_end(word) and at + 1 < len(words):
             whole.append(" ".join(heard.stable[began : at + 1]))
             began = at + 1
-    return Sentences(tuple(whole), " ".join(words[began:]))
+    return CaptionSentences(tuple(whole), " ".join(words[began:]))
 
 
 class CaptionTranslation:

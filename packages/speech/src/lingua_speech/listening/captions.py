@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lingua_node import Stream
     from lingua_speech.job_languages import JobLanguages
     from lingua_speech.listening.agreement import HeardText
-    from lingua_speech.listening.caption_translation import Sentences
+    from lingua_speech.listening.caption_translation import CaptionSentences
     from lingua_speech.stage_calls import StageCalls
 
 # The text does not wait longer for its translations; these follow with the next text.
@@ -86,7 +86,7 @@ class Captions:
             and self._calls.abilities.route(language, target) is not None
         ]
 
-    async def _translate_into(self, target: str, parts: Sentences, language: str) -> None:
+    async def _translate_into(self, target: str, parts: CaptionSentences, language: str) -> None:
         shown = self._translations.setdefault(target, CaptionTranslation())
         try:
             for sentence in parts.whole[shown.sentences :]:

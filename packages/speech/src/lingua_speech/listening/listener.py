@@ -78,7 +78,7 @@ class Listening(NamedTuple):
     requests: tuple[Request, ...]
 
 
-class StreamListener:
+class SpeechListener:
     """Listens to the streams of one node; `listen` is the stream handler."""
 
     def __init__(self, calls: StageCalls, pipeline: SpeechPipeline) -> None:
@@ -144,7 +144,7 @@ class UtteranceListener:
         self._stream = stream
         self._engine, self._hint, self._requests = listening
         self._ear = Ear(stream.open.sample_rate)
-        self._head_start = stream.head_start = HeadStart(self._ear)
+        self._head_start = HeadStart(self._ear)
         self._agreement = Agreement()
         self._sentence_ends = SentenceEnds()
         self._captions = Captions(calls, stream, listening.requests[0].languages)
@@ -162,6 +162,7 @@ class UtteranceListener:
 
     async def run(self) -> str:
         """Listen until the utterance ends; return how listening ended."""
+        self._stream.head_start = self._head_start
         reader = asyncio.create_task(self._read())
         is_dropped = True
         try:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingua_speech.engines.whisper.decoding import DecodedText
 from lingua_speech.engines.whisper.tokens import Vocabulary, byte_letters
 
 if TYPE_CHECKING:
@@ -74,8 +73,7 @@ def test_steering_and_suppressed_tokens_cannot_be_said(words: Vocabulary) -> Non
 def test_a_word_is_as_probable_as_its_least_probable_token(words: Vocabulary) -> None:
     tokens = [*words.encode("ab"), *words.encode(" ba")]
     logs = [math.log(0.9)] * (len(tokens) - 1) + [math.log(0.5)]
-    decoded = DecodedText(tokens, 0.0, "", logs)
-    assert [(one.text, round(one.probability, 3)) for one in words.words(decoded)] == [
+    assert [(one.text, round(one.probability, 3)) for one in words.words(tokens, logs)] == [
         ("ab", 0.9),
         ("ba", 0.5),
     ]

@@ -154,7 +154,9 @@ class Whisper:
         translation = ""
         if transcript.is_translated(self._about, best.start.language):
             translation = self._translated(best.start, piece, watch)
-        transcript.add(best, translation, self._vocabulary.words(best.decoded))
+        decoded = best.decoded
+        words = self._vocabulary.words(decoded.tokens, decoded.logs)
+        transcript.add(best, translation, words)
 
     def _best_attempt(
         self, piece: Samples, transcript: _Transcript, report: ReportTokens

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from lingua_speech.engines.whisper.decoding import DecodedText
     from lingua_speech.sound import Samples
 
 Task = Literal["transcribe", "translate"]
@@ -90,10 +89,13 @@ class Vocabulary:
         """Return the text of tokens; an incomplete character at its end is dropped."""
         return self.bytes_of(tokens).decode("utf-8", "ignore")
 
-    def words(self, decoded: DecodedText) -> list[HeardWord]:
-        """Return the words of tokens, each as probable as its least probable token."""
+    def words(self, tokens: Sequence[int], logs: Sequence[float]) -> list[HeardWord]:
+        """Return the words of tokens, each as probable as its least probable token.
+
+        `logs` are the logarithms of the tokens' probabilities.
+        """
         found: list[tuple[bytes, float]] = []
-        for token, log in zip(decoded.tokens, decoded.logs, strict=True):
+        for token, log in zip(tokens, logs, strict=True):
             piece = self._bytes.get(token, b"")
             if not found or piece.startswith(b" "):
                 found.append((piece, log))
