@@ -1,67 +1,48 @@
-"""How far captions are behind the voice, and how many words they take back."""
+"""The figures of captions: lag, erasure, errors."""
 
 from __future__ import annotations
 
 import pytest
 
-from lingua_bench.speech.caption_lag import (
-    CaptionedUtterance,
-    ShownText,
-    erased_words,
-    erasure,
-    even_word_ends_s,
-    shown_at_s,
-    words_of,
-)
+from lingua_bench.speech.caption_lag import ShownCaption, erasure, lag_of, word_ends_ms
 
 pytestmark = pytest.mark.unit
 
 
-def shown(*texts: tuple[float, str]) -> tuple[ShownText, ...]:
-    return tuple(ShownText(at_s, text) for at_s, text in texts)
+def test_words_are_spread_over_the_time_with_voice() -> None:
+    assert word_ends_ms(["abc", "def"], [(0.0, 1000.0)]) == [500.0, 1000.0]
+    # Nobody speaks in the pause.
+    ends = word_ends_ms(["abc", "def"], [(100.0, 600.0), (1600.0, 2100.0)])
+    assert ends == pytest.approx([600.0, 2100.0])
+    assert word_ends_ms([], [(0.0, 1000.0)]) == []
 
 
-def test_words_are_compared_without_capitals_and_punctuation() -> None:
-    assert words_of("Good morning, — everyone!") == ["good", "morning", "everyone"]
-    assert words_of(" … ") == []
+def test_a_word_lags_until_it_is_stable_or_in_the_result() -> None:
+    captions = [
+        ShownCaption(700, "", "one too"),
+        ShownCaption(1400, "one", "two", "", "uno"),
+        ShownCaption(1900, "one two", "", "uno", "dos"),
+    ]
+    lag = lag_of("One two. Four", "uno dos cuatro", captions, [(0.0, 1400.0)], 2000.0)
+    first, second, third = word_ends_ms(["One", "two.", "Four"], [(0.0, 1400.0)])
+    assert lag.stable_ms == pytest.approx((1400 - first, 1900 - second, 2000 - third))
+    assert lag.shown_ms == pytest.approx((700 - first, 1400 - second, 2000 - third))
+    assert lag.translated_ms == pytest.approx((1400 - first, 1400 - second, 2000 - third))
+    # "too" was taken back, out of three words.
+    assert lag.erasure == pytest.approx(1 / 3)
+    assert lag.translation_erasure == 0
+    assert lag.stable_errors == 0
 
 
-def test_a_word_counts_from_when_it_is_shown_for_good() -> None:
-    texts = shown(
-        (1.0, "good"),
-        (1.5, "Good mourning"),
-        (2.0, "Good morning, every"),
-        (2.5, "Good morning everyone"),
-        (4.0, "Good morning, everyone here."),
-    )
-    assert shown_at_s(texts) == [1.0, 2.0, 2.5, 4.0]
+def test_stable_words_that_the_result_does_not_have_are_errors() -> None:
+    captions = [ShownCaption(1000, "one three", "")]
+    assert lag_of("one two", "", captions, [(0.0, 1000.0)], 1500.0).stable_errors == 0.5
+    assert lag_of("one two", "", [], [(0.0, 1000.0)], 1500.0).stable_errors == 0
 
 
-def test_a_word_that_was_gone_for_a_while_counts_from_its_return() -> None:
-    texts = shown((1.0, "one two"), (2.0, "one"), (3.0, "one two"), (4.0, "one two"))
-    assert shown_at_s(texts) == [1.0, 3.0]
-
-
-def test_only_the_outcome_means_that_all_words_come_with_it() -> None:
-    one = CaptionedUtterance(shown((5.0, "One two")), (1.0, 3.0))
-    assert one.lags_s() == [3.0, 2.0]
-    assert CaptionedUtterance(shown((5.0, "")), (1.0, 3.0)).lags_s() == []
-
-
-def test_letters_are_spread_evenly_unless_the_times_of_words_are_known() -> None:
-    assert even_word_ends_s(["a", "bcd"], 10.0, 12.0) == [10.5, 12.0]
-    assert even_word_ends_s([], 10.0, 12.0) == []
-    known = CaptionedUtterance(shown((2.0, "a"), (3.0, "a bcd")), (0.0, 9.0), (1.25, 2.5))
-    assert known.lags_s() == [0.75, 0.5]
-
-
-def test_words_that_are_taken_back_are_counted_per_final_word() -> None:
-    steady = shown((1.0, "one"), (2.0, "one two"), (3.0, "One two."))
-    assert erased_words(steady) == 0
-    # "too", then "two three" are replaced.
-    restless = shown((1.0, "one too"), (2.0, "one two three"), (3.0, "one to"))
-    assert erased_words(restless) == 1 + 2
-    voice = (0.0, 1.0)
-    both = [CaptionedUtterance(steady, voice), CaptionedUtterance(restless, voice)]
-    assert erasure(both) == 3 / 4
+def test_erasure_counts_the_words_that_are_gone() -> None:
+    assert erasure(["a", "a b", "a b c"]) == 0
+    assert erasure(["a x c", "a b c"]) == pytest.approx(1 / 3)
+    assert erasure(["a x", "a", "a x"]) == 0.5
+    assert erasure(["A b.", "a b"]) == 0
     assert erasure([]) == 0

@@ -33,7 +33,7 @@ def partial(text: str, spanish: str) -> Partial:
 
 def logged() -> tuple[CaptionLog, InterpretationReport]:
     """Return the log of an utterance with a partial, of a noise, and of a failure."""
-    log = CaptionLog(lambda: 101.8)
+    log = CaptionLog("es", lambda: 101.8)
     said = TranslatedUtterance(0, 1000, 3500, 3000, voice_end_s=103.0)
     said.so_far = partial("good", "buenos")
     log.partial(said, "good")
@@ -48,15 +48,14 @@ def logged() -> tuple[CaptionLog, InterpretationReport]:
     return log, InterpretationReport([said, failed])
 
 
-def test_texts_so_far_and_the_outcome_are_kept_in_each_language() -> None:
+def test_the_captions_of_utterances_with_a_result_are_measured() -> None:
     log, _ = logged()
-    (english,), (spanish,) = log.captioned(), log.captioned("es")
-    assert [one.text for one in english.shown] == ["good", "Good morning."]
-    assert [one.text for one in spanish.shown] == ["buenos", "Buenos días."]
-    assert english.shown[-1].at_s == spanish.shown[-1].at_s == 104.0
-    # 2 s of voice, which ended at 103 s.
-    assert english.voice_s == (101.0, 103.0)
-    assert log.captioned("fr") == []
+    (figures,) = log.figures()
+    assert figures.words == 2
+    # 2 s of voice, which ended at 103 s: "good" ended after 5 of its 14 letters and gaps.
+    assert figures.stable_ms == pytest.approx((101_800 - 101_714.3, 1000.0), abs=1)
+    assert figures.translated_ms == pytest.approx(figures.stable_ms, abs=1)
+    assert figures.erasure == 0
 
 
 def test_the_results_of_a_talk_have_the_numbers_of_its_captions() -> None:

@@ -93,6 +93,14 @@ def add_speech(benches: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="tts=NAME",
         help="only how well voices are recognised (default: kokoro, pico and espeak)",
     )
+    speech.add_argument(
+        "--captions",
+        action="store_true",
+        help="only captions: how late, how stable, and how soon a result follows the voice",
+    )
+    speech.add_argument(
+        "--speakers", type=int, default=1, metavar="N", help="with --captions: speakers at once (1)"
+    )
     speech.set_defaults(run=run_speech)
 
 
@@ -109,6 +117,8 @@ def run_speech(args: argparse.Namespace) -> int:
         return run_chaos(args)
     if args.voices is not None:
         return run_voices(args)
+    if args.captions:
+        return run_captions(args)
     plan = SpeechBenchmarkPlan(tuple(args.engines), is_quick=args.quick, long_s=args.long)
     report = uvloop.run(measure_speech(plan, _tell))
     if args.json:
@@ -144,6 +154,24 @@ def run_voices(args: argparse.Namespace) -> int:
     else:
         print(voices_page(report))
     return 1 if report.left_out else 0
+
+
+def run_captions(args: argparse.Namespace) -> int:
+    """Speak into the handlers of a node and print how its captions were."""
+    from lingua_bench.speech.live_captions import (  # noqa: PLC0415
+        CaptionPlan,
+        measure_captions,
+    )
+
+    plan = CaptionPlan(
+        tuple(args.engines), prompts=0 if args.quick else 12, speakers=max(1, args.speakers)
+    )
+    report = uvloop.run(measure_captions(plan))
+    if args.json:
+        print("\n".join(msgspec.json.encode(row).decode() for row in report.objects()))
+    else:
+        print(report.page())
+    return 0
 
 
 def _tell(what: str) -> None:

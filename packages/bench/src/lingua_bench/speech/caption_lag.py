@@ -1,91 +1,125 @@
-"""How far captions are behind the voice, and how much of what they showed was taken back. Pure.
+"""How late captions are, how often they change, and how soon a result follows the voice. Pure.
 
-The *lag* of a word is the time from its end, as it was spoken, to the first moment from which the
-captions show it, at its place and for good. *Erasure* is the number of words that were shown and
-then replaced, per word of the final text. Words are compared without capitals and punctuation.
-
-Where no word times are known the final text is spread evenly over the voiced span, by its letters:
-also the translation, whose words have no times of their own. Such a lag is right on average; that
-of one word is not, and may be below 0.
+Nobody knows when each word of a recording ends. It is estimated: the letters of the final text are
+spread evenly over the time with voice. That is wrong by some 200 ms for a single word, and right on
+average.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Final
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, NamedTuple
+
+from lingua_speech.listening.agreement import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PUNCTUATION: Final = re.compile(r"\W+")
+
+class ShownCaption(NamedTuple):
+    """A caption, and when it was shown, in milliseconds of the audio's clock."""
+
+    at_ms: float
+    stable: str
+    unstable: str
+    # The translation into one language.
+    stable_translation: str = ""
+    unstable_translation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ShownText:
-    """What the captions showed of one utterance from a moment on."""
+class CaptionLag:
+    """The figures of one utterance."""
 
-    at_s: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CaptionedUtterance:
-    """All that was shown of one utterance in one language; the last text is the outcome's."""
-
-    shown: tuple[ShownText, ...]
-    # When its voice began and ended.
-    voice_s: tuple[float, float]
-    # When each word of the final text ended; none: spread evenly.
-    word_ends_s: tuple[float, ...] = ()
-
-    def lags_s(self) -> list[float]:
-        """Return the lag of each word of the final text."""
-        final = words_of(self.shown[-1].text)
-        ends_s = self.word_ends_s or even_word_ends_s(final, *self.voice_s)
-        return [at_s - end_s for at_s, end_s in zip(shown_at_s(self.shown), ends_s, strict=True)]
+    words: int
+    # Of each word: from its end until it was shown as stable, shown at all, and translated.
+    stable_ms: tuple[float, ...]
+    shown_ms: tuple[float, ...]
+    translated_ms: tuple[float, ...]
+    # Words that were shown and taken back, for each word of the final text.
+    erasure: float
+    translation_erasure: float
+    # Stable words that the final text does not have, for each of its words.
+    stable_errors: float
 
 
-def words_of(text: str) -> list[str]:
-    """Return the words of a text as they are compared; signs alone are no words."""
-    plain = (PUNCTUATION.sub("", word).casefold() for word in text.split())
-    return [word for word in plain if word]
+def word_ends_ms(words: Sequence[str], voiced: Sequence[tuple[float, float]]) -> list[float]:
+    """Return where each word ends, spread over the parts with voice."""
+    total = sum(end - start for start, end in voiced)
+    letters = sum(len(word) + 1 for word in words)
+    ends, said = [], 0
+    for word in words:
+        said += len(word) + 1
+        ends.append(_place(said / max(1, letters) * total, voiced))
+    return ends
 
 
-def even_word_ends_s(words: Sequence[str], start_s: float, end_s: float) -> list[float]:
-    """Return when words ended if each letter took the same time."""
-    letters = [*accumulate(map(len, words))]
-    return [start_s + (end_s - start_s) * count / letters[-1] for count in letters]
+def _place(spoken_ms: float, voiced: Sequence[tuple[float, float]]) -> float:
+    for start, end in voiced:
+        if spoken_ms <= end - start + 1e-6:
+            return start + spoken_ms
+        spoken_ms -= end - start
+    return voiced[-1][1] if voiced else spoken_ms
 
 
-def shown_at_s(shown: Sequence[ShownText]) -> list[float]:
-    """Return from when on each word of the last text was shown without a change."""
-    final = words_of(shown[-1].text)
-    found = [shown[-1].at_s] * len(final)
-    is_kept = [True] * len(final)
-    for one in reversed(shown[:-1]):
-        words = words_of(one.text)
-        for place, word in enumerate(final):
-            is_kept[place] = is_kept[place] and words[place : place + 1] == [word]
-            if is_kept[place]:
-                found[place] = one.at_s
-    return found
+def lag_of(
+    final: str,
+    translated: str,
+    captions: Sequence[ShownCaption],
+    voiced: Sequence[tuple[float, float]],
+    result_ms: float,
+) -> CaptionLag:
+    """Return the figures of an utterance whose result came at a time."""
+    words = final.split()
+    ends = word_ends_ms(words, voiced)
+    stable = [(one.at_ms, one.stable) for one in captions]
+    shown = [(one.at_ms, f"{one.stable} {one.unstable}") for one in captions]
+    with_translation = [
+        (one.at_ms, f"{one.stable} {one.unstable}")
+        for one in captions
+        if one.stable_translation or one.unstable_translation
+    ]
+    translations = [f"{one.stable_translation} {one.unstable_translation}" for one in captions]
+    last = captions[-1].stable.split() if captions else []
+    return CaptionLag(
+        words=len(words),
+        stable_ms=_lags(words, ends, stable, result_ms),
+        shown_ms=_lags(words, ends, shown, result_ms),
+        translated_ms=_lags(words, ends, with_translation, result_ms),
+        erasure=erasure([text for _, text in shown] + [final]),
+        translation_erasure=erasure([*translations, translated]),
+        stable_errors=(len(last) - len(_found(words, last))) / max(1, len(words)),
+    )
 
 
-def erased_words(shown: Sequence[ShownText]) -> int:
-    """Return how many words were shown and then replaced or removed."""
-    texts = [words_of(one.text) for one in shown]
-    return sum(len(before) - _common(before, after) for before, after in pairwise(texts))
+def _lags(
+    words: Sequence[str],
+    ends_ms: Sequence[float],
+    texts: Sequence[tuple[float, str]],
+    result_ms: float,
+) -> tuple[float, ...]:
+    """Return how long after its end each word was first in a text; else in the result."""
+    first = [result_ms] * len(words)
+    for at_ms, text in reversed(texts):
+        for at in _found(words, text.split()):
+            first[at] = min(first[at], at_ms)
+    return tuple(max(0.0, at - end) for at, end in zip(first, ends_ms, strict=True))
 
 
-def erasure(utterances: Sequence[CaptionedUtterance]) -> float:
-    """Return the words taken back per word of the final texts."""
-    erased = sum(erased_words(one.shown) for one in utterances)
-    return erased / max(1, sum(len(words_of(one.shown[-1].text)) for one in utterances))
+def _found(words: Sequence[str], others: Sequence[str]) -> list[int]:
+    """Return which of the words the others have, in order."""
+    one, other = [plain(word) for word in words], [plain(word) for word in others]
+    blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
+    return [block.a + at for block in blocks for at in range(block.size)]
 
 
-def _common(before: Sequence[str], after: Sequence[str]) -> int:
-    """Return with how many same words two texts begin."""
-    same = [one == other for one, other in zip(before, after, strict=False)]
-    return same.index(False) if False in same else len(same)
+def erasure(texts: Sequence[str]) -> float:
+    """Return how many words were taken back from one text to the next, for each final word."""
+    erased = 0
+    before: list[str] = []
+    for text in texts:
+        words = text.split()
+        erased += len(before) - len(_found(before, words))
+        before = words
+    return erased / max(1, len(before))

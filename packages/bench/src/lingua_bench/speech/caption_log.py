@@ -3,62 +3,69 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from lingua_bench.speech.caption_lag import CaptionedUtterance, ShownText
+from lingua_bench.speech.caption_lag import ShownCaption, lag_of
 from lingua_translate import NullListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lingua_bench.speech.caption_lag import CaptionLag
     from lingua_translate import Rendition, TranslatedUtterance
-
-# The lane of what was said; translations have the names of their languages.
-AS_SPOKEN: Final = ""
 
 
 class CaptionLog(NullListener):
-    """A listener that keeps every text of every utterance with the time of its arrival."""
+    """A listener that keeps every caption of every utterance with the time of its arrival."""
 
-    def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
+    def __init__(self, target: str, now_s: Callable[[], float] = monotonic) -> None:
+        # The language whose translations are kept.
+        self._target = target
         self._now_s = now_s
-        # The utterance; language -> what was shown.
-        self._shown: list[tuple[TranslatedUtterance, dict[str, list[ShownText]]]] = []
+        self._shown: list[tuple[TranslatedUtterance, list[ShownCaption]]] = []
 
-    def partial(self, utterance: TranslatedUtterance, text: str) -> None:
-        """Keep the text so far and its translations."""
-        now_s, lanes = self._now_s(), self._lanes(utterance)
-        lanes.setdefault(AS_SPOKEN, []).append(ShownText(now_s, text))
-        for target, one in (utterance.so_far.translations if utterance.so_far else {}).items():
-            lanes.setdefault(target, []).append(ShownText(now_s, one.text))
-
-    def rendered(self, utterance: TranslatedUtterance, rendition: Rendition) -> None:
-        """Keep the final texts."""
-        if rendition.reason:
+    def partial(self, utterance: TranslatedUtterance, text: str) -> None:  # noqa: ARG002 in parts
+        """Keep the text so far and its translation."""
+        so_far = utterance.so_far
+        if so_far is None:
             return
-        lanes = self._lanes(utterance)
-        lanes.setdefault(AS_SPOKEN, []).append(ShownText(rendition.arrived_s, utterance.text_asr))
-        lanes.setdefault(rendition.target, []).append(
-            ShownText(rendition.arrived_s, rendition.text)
-        )
+        translation = so_far.translations.get(self._target)
+        caption = ShownCaption(self._now_s() * 1000, so_far.stable, so_far.unstable)
+        if translation is not None:
+            caption = caption._replace(
+                stable_translation=translation.stable, unstable_translation=translation.unstable
+            )
+        self._captions_of(utterance).append(caption)
 
-    def captioned(self, lane: str = AS_SPOKEN) -> list[CaptionedUtterance]:
-        """Return the utterances with an outcome and a known voice, in one language."""
+    def rendered(self, utterance: TranslatedUtterance, rendition: Rendition) -> None:  # noqa: ARG002
+        """Keep that an utterance has ended; its texts are in it."""
+        self._captions_of(utterance)
+
+    def figures(self) -> list[CaptionLag]:
+        """Return the figures of the utterances with a result and a known voice."""
         return [
-            CaptionedUtterance(tuple(lanes[lane]), voice_s(utterance))
-            for utterance, lanes in self._shown
-            if utterance.renditions and utterance.voice_end_s is not None and lane in lanes
+            lag_of(
+                utterance.text_asr,
+                result.text,
+                captions,
+                [voiced_ms(utterance)],
+                result.arrived_s * 1000,
+            )
+            for utterance, captions in self._shown
+            if (result := utterance.renditions.get(self._target)) is not None
+            and not result.reason
+            and utterance.voice_end_s is not None
         ]
 
-    def _lanes(self, utterance: TranslatedUtterance) -> dict[str, list[ShownText]]:
-        for one, lanes in reversed(self._shown):
+    def _captions_of(self, utterance: TranslatedUtterance) -> list[ShownCaption]:
+        for one, captions in reversed(self._shown):
             if one is utterance:
-                return lanes
-        self._shown.append((utterance, {}))
+                return captions
+        self._shown.append((utterance, []))
         return self._shown[-1][1]
 
 
-def voice_s(utterance: TranslatedUtterance) -> tuple[float, float]:
+def voiced_ms(utterance: TranslatedUtterance) -> tuple[float, float]:
     """Return when the voice of an utterance began and ended, by the monotonic clock."""
-    end_s = utterance.voice_end_s or 0.0
-    return end_s - (utterance.voice_end_ms - utterance.start_ms) / 1000, end_s
+    end_ms = (utterance.voice_end_s or 0.0) * 1000
+    return end_ms - (utterance.voice_end_ms - utterance.start_ms), end_ms

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from lingua_bench.speech.caption_lag import erasure
 from lingua_speech.scores import word_error_rate
 from lingua_translate import own_share_ms, quantile
 
@@ -131,9 +130,10 @@ def recognition_of(
 ) -> RecognitionResult:
     """Return the results of one joined recording, and of the captions that were shown."""
     values = report.latencies_ms()
-    said, translated = log.captioned(), log.captioned(name.rpartition(">")[2])
-    said_s = [lag_s for one in said for lag_s in one.lags_s()]
-    translated_s = [lag_s for one in translated for lag_s in one.lags_s()]
+    captions = log.figures()
+    said_s = [lag_ms / 1000 for one in captions for lag_ms in one.stable_ms]
+    translated_s = [lag_ms / 1000 for one in captions for lag_ms in one.translated_ms]
+    words = sum(one.words for one in captions)
     spoken = [one for one in report.renditions if one.latency_ms is not None and one.pcm]
     first_s = [(one.latency_ms or 0.0) / 1000 for one in spoken]
     text = " ".join(said.text_asr for said in report.utterances)
@@ -159,7 +159,7 @@ def recognition_of(
         caption_lag_p50_s=quantile(said_s, 0.5),
         caption_lag_p95_s=quantile(said_s, 0.95),
         translated_lag_p50_s=quantile(translated_s, 0.5),
-        erasure=erasure(said),
+        erasure=sum(one.erasure * one.words for one in captions) / max(1, words),
     )
 
 
