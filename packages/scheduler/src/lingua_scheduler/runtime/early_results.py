@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lingua_wire.text_joints import joined_text
 from lingua_wire.to_client import AsrPartial, PartialResult, TtsPart
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class EarlyResults:
                 session_id=speaker,
                 utterance_index=index,
                 job_id=stream_id,
-                text=f"{message.stable} {message.unstable}".strip(),
+                text=joined_text(message.stable, message.unstable),
                 is_final=False,
                 trace_id=stream_id,
             )
