@@ -44,6 +44,9 @@ STORED_MAX: Final = 20
 PASS_EVERY_S: Final = 0.9
 PASSES_PART: Final = 0.7
 STREAMS_MAX: Final = 16
+# One speaker is heard even if that leaves little for jobs: passes become rarer under load. A
+# machine that needs longer than this for one would show words later than the result.
+SLOWEST_PASS_S: Final = 2.0
 # Spoken by the node's own voice if no recording is given; as long as a real utterance.
 SENTENCES: Final = {
     "en": "Good morning everybody, the meeting begins at ten and we have a lot to talk about.",
@@ -97,7 +100,8 @@ def streams_of(rounds: Sequence[Round], audio_s: float, recognisers: int) -> int
     if not alone:
         return 0
     busy = max(alone[0], 0.01) / PASS_EVERY_S
-    return min(STREAMS_MAX, int(recognisers * PASSES_PART / busy))
+    least = 1 if alone[0] <= SLOWEST_PASS_S else 0
+    return max(least, min(STREAMS_MAX, int(recognisers * PASSES_PART / busy)))
 
 
 def next_round(rounds: Sequence[Round], max_rtf: float = MAX_RTF) -> int | None:
