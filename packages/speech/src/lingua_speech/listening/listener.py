@@ -302,6 +302,7 @@ class UtteranceListener:
             language=language,
             sentence_end_ms=end.at_ms if end is not None else None,
             is_complete=is_whole,
+            is_quiet=is_quiet,
         )
         if sentence is not None:
             await asyncio.wait({sentence.task})
