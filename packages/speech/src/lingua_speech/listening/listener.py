@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 # New audio between two passes for captions, if the machine keeps up.
 PASS_EVERY_MS: Final = 600
+# What schedulers send if a client wants nothing special.
+USUAL_MS: Final = 1000
 # A pass may take this part of the time between two.
 BUSY_PART: Final = 0.5
 # The first sign of silence; shorter pauses occur within words.
@@ -148,7 +150,7 @@ class UtteranceListener:
         self._agreement = Agreement()
         self._sentence_ends = SentenceEnds()
         self._captions = Captions(calls, stream, listening.requests[0].languages)
-        self._least_ms = max(PASS_EVERY_MS, stream.open.partial_update_interval_ms or 0)
+        self._least_ms = _least_ms(stream.open.partial_update_interval_ms)
         self._pace = Pace(self._least_ms)
         # The last pass and, if its translations are prepared, that pass.
         self._last: Hearing | None = None
@@ -359,6 +361,11 @@ class UtteranceListener:
         for part in wanted:
             work = self._calls.speak(part, language, Urgency.HEAD_START)
             self._head_start.prepare(speech_key(part, language), work)
+
+
+def _least_ms(wanted_ms: int | None) -> float:
+    """Return the least time between two passes: longer if somebody wants fewer captions."""
+    return max(PASS_EVERY_MS, wanted_ms) if (wanted_ms or 0) > USUAL_MS else PASS_EVERY_MS
 
 
 def _job_of(stream: Stream, target: str) -> Job:
