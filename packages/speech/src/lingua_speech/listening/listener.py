@@ -213,12 +213,12 @@ class UtteranceListener:
     def _due(self) -> Urgency | None:
         """Return the urgency of the pass that is due now; None if none is."""
         ear, last = self._ear, self._last
-        voice_end_ms, heard_ms = ear.voice_end_ms(), ear.heard_ms
+        heard_ms = ear.heard_ms
         last_ms = last.upto_ms if last else 0
-        if voice_end_ms < VOICE_AT_LEAST_MS or heard_ms > AUDIO_MS_MAX:
+        if ear.voice_end_ms() < VOICE_AT_LEAST_MS or heard_ms > AUDIO_MS_MAX:
             return None
-        is_paused = heard_ms - voice_end_ms >= PAUSE_MS
-        if last is not None and not ear.has_voice(last_ms, heard_ms):
+        is_paused = ear.pause_ms() >= PAUSE_MS
+        if last is not None and not ear.has_loud_voice(last_ms, heard_ms):
             if is_paused and self._prepared is not last:
                 self._prepare(last)
             return None
@@ -236,8 +236,8 @@ class UtteranceListener:
         heard = await hearing.task
         self._pace.note(monotonic() - began, self._least_ms)
         self._count("done")
-        has_more = self._ear.has_voice(hearing.upto_ms, self._ear.heard_ms)
-        if not (self._is_over or has_more) and self._ear.quiet_ms() >= PAUSE_MS:
+        has_more = self._ear.has_loud_voice(hearing.upto_ms, self._ear.heard_ms)
+        if not (self._is_over or has_more) and self._ear.pause_ms() >= PAUSE_MS:
             self._prepare(hearing)
         await self._report(hearing, heard)
 
@@ -274,9 +274,9 @@ class UtteranceListener:
         return True
 
     def _is_outdated(self, hearing: Hearing) -> bool:
-        if not self._ear.has_voice(hearing.upto_ms, self._ear.heard_ms):
+        if not self._ear.has_loud_voice(hearing.upto_ms, self._ear.heard_ms):
             return False
-        return self._is_over or self._ear.quiet_ms() >= PAUSE_MS
+        return self._is_over or self._ear.pause_ms() >= PAUSE_MS
 
     # What is reported
 
@@ -284,14 +284,14 @@ class UtteranceListener:
         if not heard.text or self._is_over:
             return
         ear, upto_ms = self._ear, hearing.upto_ms
-        is_quiet = not ear.has_voice(upto_ms - WORD_PAUSE_MS, upto_ms)
+        is_quiet = not ear.has_loud_voice(upto_ms - WORD_PAUSE_MS, upto_ms)
         so_far = self._agreement.hear(words_of(heard), is_quiet=is_quiet)
         said = (*so_far.stable, *so_far.unstable)
         self._sentence_ends.hear(len(said), upto_ms)
         end = self._sentence_ends.latest(said, len(so_far.stable), ear)
         language = heard.language or self._hint.language
         is_whole = None
-        if is_quiet and not ear.has_voice(upto_ms, ear.heard_ms):
+        if is_quiet and not ear.has_loud_voice(upto_ms, ear.heard_ms):
             is_whole = is_complete(heard.text, language)
         sentence = None
         if end is not None and end.at_ms > max(self._sentence_end_ms, SENTENCE_AT_LEAST_MS):
