@@ -27,7 +27,8 @@ def test_a_word_lags_until_it_is_stable_or_in_the_result() -> None:
     first, second, third = word_ends_ms(["One", "two.", "Four"], [(0.0, 1400.0)])
     assert lag.stable_ms == pytest.approx((1400 - first, 1900 - second, 2000 - third))
     assert lag.shown_ms == pytest.approx((700 - first, 1400 - second, 2000 - third))
-    assert lag.translated_ms == pytest.approx((1400 - first, 1400 - second, 2000 - third))
+    one, two, three = word_ends_ms(["uno", "dos", "cuatro"], [(0.0, 1400.0)])
+    assert lag.translated_ms == pytest.approx((1400 - one, 1900 - two, 2000 - three))
     # "too" was taken back, out of three words.
     assert lag.erasure == pytest.approx(1 / 3)
     assert lag.translation_erasure == 0

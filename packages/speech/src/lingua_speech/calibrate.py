@@ -44,9 +44,9 @@ STORED_MAX: Final = 20
 PASS_EVERY_S: Final = 0.9
 PASSES_PART: Final = 0.7
 STREAMS_MAX: Final = 16
-# One speaker is heard even if that leaves little for jobs: passes become rarer under load. A
-# machine that needs longer than this for one would show words later than the result.
-SLOWEST_PASS_S: Final = 2.0
+# One speaker is heard by every machine that is not slower than this: the node stops by itself when
+# it cannot follow, and this machine may just have been busy.
+PASS_S_MAX: Final = 2.0
 # Spoken by the node's own voice if no recording is given; as long as a real utterance.
 SENTENCES: Final = {
     "en": "Good morning everybody, the meeting begins at ten and we have a lot to talk about.",
@@ -97,11 +97,10 @@ def slots_of(rounds: Sequence[Round], max_rtf: float = MAX_RTF) -> int:
 def streams_of(rounds: Sequence[Round], audio_s: float, recognisers: int) -> int:
     """Return how many speakers can be heard while they speak, given the time of a job alone."""
     alone = [done.slowest_rtf * audio_s for done in rounds if done.jobs == 1]
-    if not alone:
+    if not alone or alone[0] > PASS_S_MAX:
         return 0
     busy = max(alone[0], 0.01) / PASS_EVERY_S
-    least = 1 if alone[0] <= SLOWEST_PASS_S else 0
-    return max(least, min(STREAMS_MAX, int(recognisers * PASSES_PART / busy)))
+    return max(1, min(STREAMS_MAX, int(recognisers * PASSES_PART / busy)))
 
 
 def next_round(rounds: Sequence[Round], max_rtf: float = MAX_RTF) -> int | None:

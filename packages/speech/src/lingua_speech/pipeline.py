@@ -288,7 +288,7 @@ class SpeechPipeline:
         route = self._abilities.route(heard.language, target)
         if route is None:
             return Rendered(await self._translate_by_recogniser(job, sound, heard, target))
-        prepared = _head_start_of(job)
+        prepared = _head_start_of(job) if _has_same_terms(job) else None
         rendered = await prepared.translation(said, heard.language, target) if prepared else None
         if rendered is None:
             rendered = await self._calls.translate(route, said, job.glossary, target)
@@ -326,11 +326,14 @@ class SpeechPipeline:
 
 
 def _head_start_of(job: Job) -> HeadStart | None:
-    """Return what was prepared while the utterance was spoken, if it was for the same terms."""
-    stream = job.stream
-    if stream is None or stream.open.glossary != job.glossary:
-        return None
-    return stream.head_start if isinstance(stream.head_start, HeadStart) else None
+    """Return what was prepared while the utterance was spoken."""
+    prepared = job.stream.head_start if job.stream else None
+    return prepared if isinstance(prepared, HeadStart) else None
+
+
+def _has_same_terms(job: Job) -> bool:
+    """Tell whether what was prepared was translated with the glossary of the job."""
+    return job.stream is not None and job.stream.open.glossary == job.glossary
 
 
 def joined(heard: Transcript, before: str | None, *, continues: bool) -> str:

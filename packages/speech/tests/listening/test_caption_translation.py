@@ -23,27 +23,33 @@ def test_a_sentence_is_whole_when_it_is_stable_and_goes_on() -> None:
 
 def test_whole_sentences_are_stable_at_once() -> None:
     shown = CaptionTranslation()
-    shown.set_open("Buenos")
+    shown.set_open("Buenos", is_quiet=False)
     shown.add_sentence("Buenos días.")
-    shown.set_open("Cómo")
+    shown.set_open("Cómo", is_quiet=True)
     assert (shown.stable, shown.unstable, shown.sentences) == ("Buenos días.", "Cómo", 1)
 
 
-def test_words_are_stable_on_which_two_translations_agree_except_the_last() -> None:
+def test_words_are_shown_on_which_two_translations_agree_and_stable_except_the_last() -> None:
     shown = CaptionTranslation()
-    shown.set_open("él no era un hombre")
-    assert (shown.stable, shown.unstable) == ("", "él no era un hombre")
-    shown.set_open("él no era un hombre malo")
-    assert (shown.stable, shown.unstable) == ("él no era", "un hombre malo")
+    shown.set_open("él no era un hombre", is_quiet=False)
+    assert (shown.stable, shown.unstable) == ("", "")
+    shown.set_open("él no era un hombre malo", is_quiet=False)
+    assert (shown.stable, shown.unstable) == ("él no era", "un hombre")
+
+
+def test_in_a_pause_all_of_it_is_shown() -> None:
+    shown = CaptionTranslation()
+    shown.set_open("él no era", is_quiet=True)
+    assert (shown.stable, shown.unstable) == ("", "él no era")
 
 
 def test_a_translation_that_differs_only_continues_what_is_stable() -> None:
     shown = CaptionTranslation()
     for _ in range(2):
-        shown.set_open("uno dos tres cuatro")
-    shown.set_open("primero segundo tres cuatro cinco")
+        shown.set_open("uno dos tres cuatro", is_quiet=True)
+    shown.set_open("primero segundo tres cuatro cinco", is_quiet=True)
     assert (shown.stable, shown.unstable) == ("uno dos", "tres cuatro cinco")
-    shown.set_open("primero segundo tres cuatro cinco")
+    shown.set_open("primero segundo tres cuatro cinco", is_quiet=True)
     assert shown.stable == "uno dos"
     shown.add_sentence("primero segundo tercero.")
     assert (shown.stable, shown.unstable) == ("uno dos tercero.", "")

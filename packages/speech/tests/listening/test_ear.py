@@ -22,7 +22,7 @@ def test_the_end_of_the_voice_is_found() -> None:
     ear = ear_of(noise(300), voice(1000), noise(250))
     assert ear.heard_ms == 1550
     assert ear.voice_end_ms() == pytest.approx(1300, abs=30)
-    assert ear.quiet_ms() == pytest.approx(250, abs=30)
+    assert ear.pause_ms() == pytest.approx(250, abs=30)
     assert ear.has_voice(300, 600)
     assert not ear.has_voice(1350, 1550)
     assert not ear.has_voice(1550, 9000)
@@ -39,10 +39,14 @@ def test_a_weak_sound_after_loud_speech_is_voice() -> None:
     # 25 dB weaker: the end of a word.
     ear = ear_of(noise(300), voice(1000), voice(100, 340), noise(200))
     assert ear.voice_end_ms() == pytest.approx(1400, abs=30)
+    # But it is not loud: the pause has begun.
+    assert ear.pause_ms() == pytest.approx(300, abs=30)
+    assert ear.has_voice(1340, 1600)
+    assert not ear.has_loud_voice(1340, 1600)
 
 
 def test_without_voice_there_is_no_end_and_no_pause() -> None:
-    assert (ear_of(bytes(32_000)).voice_end_ms(), ear_of(bytes(32_000)).quiet_ms()) == (0, 0)
+    assert (ear_of(bytes(32_000)).voice_end_ms(), ear_of(bytes(32_000)).pause_ms()) == (0, 0)
     assert ear_of(b"").voice_end_ms() == 0
 
 

@@ -177,7 +177,7 @@ def test_a_slice_of_longer_speech_is_recognised_as_usual() -> None:
     run(scenario())
 
 
-def test_another_glossary_makes_what_was_prepared_useless() -> None:
+def test_another_glossary_makes_the_prepared_translation_useless() -> None:
     async def scenario() -> None:
         async with assembled() as node:
             speaker = Speaker(node)
@@ -186,6 +186,7 @@ def test_another_glossary_makes_what_was_prepared_useless() -> None:
             terms = (Term(term="morning", translations={"es": "mañana"}),)
             result = await done(node, speaker.job(glossary=terms))
             assert result.text_translated == "en in es: good mañana"
+            assert metric(node, "head_starts_total", outcome="used") == 1
 
     run(scenario())
 
@@ -303,6 +304,11 @@ def test_slow_passes_end_listening(monkeypatch: pytest.MonkeyPatch) -> None:
             assert metric(node, "streams_total", outcome="shed") == 1
 
     run(scenario())
+
+
+@pytest.mark.parametrize(("wanted", "least"), [(None, 600), (100, 600), (1000, 600), (1500, 1500)])
+def test_whoever_wants_fewer_captions_gets_fewer(wanted: int | None, least: int) -> None:
+    assert module._least_ms(wanted) == least
 
 
 def test_passes_become_rarer_when_they_take_long() -> None:

@@ -33,7 +33,8 @@ class CaptionLag:
     """The figures of one utterance."""
 
     words: int
-    # Of each word: from its end until it was shown as stable, shown at all, and translated.
+    # Of each word: from its end until it was shown as stable, and shown at all; and of each word of
+    # the translation, as if it were spoken at the same pace.
     stable_ms: tuple[float, ...]
     shown_ms: tuple[float, ...]
     translated_ms: tuple[float, ...]
@@ -75,20 +76,18 @@ def lag_of(
     ends = word_ends_ms(words, voiced)
     stable = [(one.at_ms, one.stable) for one in captions]
     shown = [(one.at_ms, f"{one.stable} {one.unstable}") for one in captions]
-    with_translation = [
-        (one.at_ms, f"{one.stable} {one.unstable}")
-        for one in captions
-        if one.stable_translation or one.unstable_translation
+    translations = [
+        (one.at_ms, f"{one.stable_translation} {one.unstable_translation}") for one in captions
     ]
-    translations = [f"{one.stable_translation} {one.unstable_translation}" for one in captions]
+    into = translated.split()
     last = captions[-1].stable.split() if captions else []
     return CaptionLag(
         words=len(words),
         stable_ms=_lags(words, ends, stable, result_ms),
         shown_ms=_lags(words, ends, shown, result_ms),
-        translated_ms=_lags(words, ends, with_translation, result_ms),
+        translated_ms=_lags(into, word_ends_ms(into, voiced), translations, result_ms),
         erasure=erasure([text for _, text in shown] + [final]),
-        translation_erasure=erasure([*translations, translated]),
+        translation_erasure=erasure([text for _, text in translations] + [translated]),
         stable_errors=(len(last) - len(_found(words, last))) / max(1, len(words)),
     )
 

@@ -1,9 +1,9 @@
 """The translation of a text that grows, into one language: what is stable, and the rest.
 
 A sentence whose words are all stable is translated once, and that is stable. The open sentence is
-translated anew each time; of it, the words are stable on which two translations in a row agree,
-except the last ones. Where a later translation differs from stable words, it only continues them.
-Pure: the caller translates.
+translated anew each time; of it, those words are shown on which two translations in a row agree,
+and they are stable except the last ones. In a pause all of it is shown. Where a later translation
+differs from stable words, it only continues them. Pure: the caller translates.
 """
 
 from __future__ import annotations
@@ -71,16 +71,19 @@ class CaptionTranslation:
         self._open_stable = 0
         self._before, self._unstable = [], []
 
-    def set_open(self, translated: str) -> None:
-        """Replace the translation of the open sentence."""
+    def set_open(self, translated: str, *, is_quiet: bool) -> None:
+        """Replace the translation of the open sentence; `is_quiet`: the speaker pauses."""
         words = translated.split()
         known = self._open_stable
-        agreed = _common(words, self._before) - HELD_BACK
-        if agreed > known and _common(words, self._stable[len(self._stable) - known :]) == known:
-            self._stable += words[known:agreed]
-            self._open_stable = agreed
+        agreed = _common(words, self._before)
+        stable = agreed - HELD_BACK
+        if stable > known and _common(words, self._stable[len(self._stable) - known :]) == known:
+            self._stable += words[known:stable]
+            self._open_stable = stable
         self._before = words
-        self._unstable = words[self._open_stable :]
+        # Half a sentence is translated in another way than the whole one.
+        shown = len(words) if is_quiet else agreed
+        self._unstable = words[self._open_stable : shown]
 
 
 def _common(words: Sequence[str], others: Sequence[str]) -> int:

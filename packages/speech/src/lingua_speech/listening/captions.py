@@ -39,9 +39,10 @@ class Captions:
         language: str,
         sentence_end_ms: int | None = None,
         is_complete: bool | None = None,
+        is_quiet: bool = False,
     ) -> None:
-        """Translate the text so far, and report it."""
-        await self._translate(heard, language)
+        """Translate the text so far, and report it; `is_quiet`: the speaker pauses."""
+        await self._translate(heard, language, is_quiet=is_quiet)
         await self._stream.partial(
             stable=" ".join(heard.stable),
             unstable=" ".join(heard.unstable),
@@ -54,12 +55,12 @@ class Captions:
             is_complete=is_complete,
         )
 
-    async def _translate(self, heard: HeardText, language: str) -> None:
+    async def _translate(self, heard: HeardText, language: str, *, is_quiet: bool) -> None:
         if not language or not self._stream.open.pipeline.use_nmt:
             return
         parts = sentences_of(heard)
         tasks = {
-            asyncio.create_task(self._translate_into(target, parts, language))
+            asyncio.create_task(self._translate_into(target, parts, language, is_quiet=is_quiet))
             for target in self._targets(language)
         }
         if not tasks:
@@ -86,12 +87,15 @@ class Captions:
             and self._calls.abilities.route(language, target) is not None
         ]
 
-    async def _translate_into(self, target: str, parts: CaptionSentences, language: str) -> None:
+    async def _translate_into(
+        self, target: str, parts: CaptionSentences, language: str, *, is_quiet: bool
+    ) -> None:
         shown = self._translations.setdefault(target, CaptionTranslation())
         try:
             for sentence in parts.whole[shown.sentences :]:
                 shown.add_sentence(await self._translated(sentence, language, target))
-            shown.set_open(await self._translated(parts.open, language, target))
+            translated = await self._translated(parts.open, language, target)
+            shown.set_open(translated, is_quiet=is_quiet)
         except JobFailed:
             # A more urgent text was translated instead; the next caption has all of it.
             return

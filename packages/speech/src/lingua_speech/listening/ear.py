@@ -1,7 +1,9 @@
 """The loudness of an utterance while it grows: where there is voice, and where it is quiet.
 
-Cheap, so it may look at everything at once. In doubt it reports voice: then a pass is made later,
-or a job does the usual work. Recognition has a detector of its own.
+Cheap, so it may look at everything at once. There are two thresholds. `has_voice` reports voice in
+doubt: it decides whether something was heard completely. `has_loud_voice` and `pause_ms` do not
+count weak sounds, such as the echo after the last word: a pause should be noticed early, and it
+matters little if it was none. Recognition has a detector of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ SMOOTHED: Final = 3
 # The voice is louder than the noise and not far below the loudest speech.
 ABOVE_NOISE_DB: Final = 8.0
 BELOW_LOUDEST_DB: Final = 34.0
+# The same for a voice that is loud.
+LOUD_BELOW_DB: Final = 24.0
 # Nor can the threshold be nearer to the loudest speech, however loud the noise is.
 NEAREST_DB: Final = 14.0
 LOWEST_DB: Final = -58.0
@@ -67,15 +71,18 @@ class Ear:
         loud = np.flatnonzero(self._is_voice())
         return (int(loud[-1]) + 1) * FRAME_MS if len(loud) else 0
 
-    def quiet_ms(self) -> int:
-        """Return how long it has been quiet since the last voice; 0 without any voice."""
-        end_ms = self.voice_end_ms()
-        return self.heard_ms - end_ms if end_ms else 0
+    def pause_ms(self) -> int:
+        """Return how long there has been no loud voice; 0 if there was none before either."""
+        loud = np.flatnonzero(self._is_voice(LOUD_BELOW_DB))
+        return self.heard_ms - (int(loud[-1]) + 1) * FRAME_MS if len(loud) else 0
 
     def has_voice(self, start_ms: float, end_ms: float) -> bool:
         """Tell whether there is voice between two places; what was not heard has none."""
-        first, last = int(start_ms) // FRAME_MS, int(end_ms) // FRAME_MS
-        return bool(self._is_voice()[first:last].any())
+        return _any(self._is_voice(), start_ms, end_ms)
+
+    def has_loud_voice(self, start_ms: float, end_ms: float) -> bool:
+        """Tell the same of a loud voice."""
+        return _any(self._is_voice(LOUD_BELOW_DB), start_ms, end_ms)
 
     def quiet_places(self, start_ms: float, end_ms: float, least_ms: int) -> list[QuietPlace]:
         """Return the quiet places between two places that are long enough."""
@@ -91,7 +98,7 @@ class Ear:
             began = at + 1
         return found
 
-    def _is_voice(self) -> npt.NDArray[np.bool_]:
+    def _is_voice(self, below_loudest_db: float = BELOW_LOUDEST_DB) -> npt.NDArray[np.bool_]:
         levels = np.array(self._levels)
         if len(levels) < SMOOTHED:
             return np.zeros(len(levels), bool)
@@ -99,6 +106,11 @@ class Ear:
         # The convolution takes what is beyond the ends for 0 dB.
         smooth[0], smooth[-1] = levels[0], levels[-1]
         noise, loud = np.percentile(smooth, (NOISE_PERCENTILE, LOUD_PERCENTILE))
-        threshold = max(noise + ABOVE_NOISE_DB, loud - BELOW_LOUDEST_DB, LOWEST_DB)
+        threshold = max(noise + ABOVE_NOISE_DB, loud - below_loudest_db, LOWEST_DB)
         found: npt.NDArray[np.bool_] = smooth > min(threshold, max(loud - NEAREST_DB, LOWEST_DB))
         return found
+
+
+def _any(is_voice: npt.NDArray[np.bool_], start_ms: float, end_ms: float) -> bool:
+    first, last = max(0, int(start_ms)) // FRAME_MS, int(end_ms) // FRAME_MS
+    return bool(is_voice[first:last].any())

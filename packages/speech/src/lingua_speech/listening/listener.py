@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 # New audio between two passes for captions, if the machine keeps up.
 PASS_EVERY_MS: Final = 600
+# What schedulers send if a client wants nothing special.
+USUAL_MS: Final = 1000
 # A pass may take this part of the time between two.
 BUSY_PART: Final = 0.5
 # The first sign of silence; shorter pauses occur within words.
@@ -148,7 +150,7 @@ class UtteranceListener:
         self._agreement = Agreement()
         self._sentence_ends = SentenceEnds()
         self._captions = Captions(calls, stream, listening.requests[0].languages)
-        self._least_ms = max(PASS_EVERY_MS, stream.open.partial_update_interval_ms or 0)
+        self._least_ms = _least_ms(stream.open.partial_update_interval_ms)
         self._pace = Pace(self._least_ms)
         # The last pass and, if its translations are prepared, that pass.
         self._last: Hearing | None = None
@@ -211,12 +213,12 @@ class UtteranceListener:
     def _due(self) -> Urgency | None:
         """Return the urgency of the pass that is due now; None if none is."""
         ear, last = self._ear, self._last
-        voice_end_ms, heard_ms = ear.voice_end_ms(), ear.heard_ms
+        heard_ms = ear.heard_ms
         last_ms = last.upto_ms if last else 0
-        if voice_end_ms < VOICE_AT_LEAST_MS or heard_ms > AUDIO_MS_MAX:
+        if ear.voice_end_ms() < VOICE_AT_LEAST_MS or heard_ms > AUDIO_MS_MAX:
             return None
-        is_paused = heard_ms - voice_end_ms >= PAUSE_MS
-        if last is not None and not ear.has_voice(last_ms, heard_ms):
+        is_paused = ear.pause_ms() >= PAUSE_MS
+        if last is not None and not ear.has_loud_voice(last_ms, heard_ms):
             if is_paused and self._prepared is not last:
                 self._prepare(last)
             return None
@@ -234,8 +236,8 @@ class UtteranceListener:
         heard = await hearing.task
         self._pace.note(monotonic() - began, self._least_ms)
         self._count("done")
-        has_more = self._ear.has_voice(hearing.upto_ms, self._ear.heard_ms)
-        if not (self._is_over or has_more) and self._ear.quiet_ms() >= PAUSE_MS:
+        has_more = self._ear.has_loud_voice(hearing.upto_ms, self._ear.heard_ms)
+        if not (self._is_over or has_more) and self._ear.pause_ms() >= PAUSE_MS:
             self._prepare(hearing)
         await self._report(hearing, heard)
 
@@ -272,9 +274,9 @@ class UtteranceListener:
         return True
 
     def _is_outdated(self, hearing: Hearing) -> bool:
-        if not self._ear.has_voice(hearing.upto_ms, self._ear.heard_ms):
+        if not self._ear.has_loud_voice(hearing.upto_ms, self._ear.heard_ms):
             return False
-        return self._is_over or self._ear.quiet_ms() >= PAUSE_MS
+        return self._is_over or self._ear.pause_ms() >= PAUSE_MS
 
     # What is reported
 
@@ -282,14 +284,14 @@ class UtteranceListener:
         if not heard.text or self._is_over:
             return
         ear, upto_ms = self._ear, hearing.upto_ms
-        is_quiet = not ear.has_voice(upto_ms - WORD_PAUSE_MS, upto_ms)
+        is_quiet = not ear.has_loud_voice(upto_ms - WORD_PAUSE_MS, upto_ms)
         so_far = self._agreement.hear(words_of(heard), is_quiet=is_quiet)
         said = (*so_far.stable, *so_far.unstable)
         self._sentence_ends.hear(len(said), upto_ms)
         end = self._sentence_ends.latest(said, len(so_far.stable), ear)
         language = heard.language or self._hint.language
         is_whole = None
-        if is_quiet and not ear.has_voice(upto_ms, ear.heard_ms):
+        if is_quiet and not ear.has_loud_voice(upto_ms, ear.heard_ms):
             is_whole = is_complete(heard.text, language)
         sentence = None
         if end is not None and end.at_ms > max(self._sentence_end_ms, SENTENCE_AT_LEAST_MS):
@@ -302,6 +304,7 @@ class UtteranceListener:
             language=language,
             sentence_end_ms=end.at_ms if end is not None else None,
             is_complete=is_whole,
+            is_quiet=is_quiet,
         )
         if sentence is not None:
             await asyncio.wait({sentence.task})
@@ -358,6 +361,11 @@ class UtteranceListener:
         for part in wanted:
             work = self._calls.speak(part, language, Urgency.HEAD_START)
             self._head_start.prepare(speech_key(part, language), work)
+
+
+def _least_ms(wanted_ms: int | None) -> float:
+    """Return the least time between two passes: longer if somebody wants fewer captions."""
+    return max(PASS_EVERY_MS, wanted_ms) if (wanted_ms or 0) > USUAL_MS else PASS_EVERY_MS
 
 
 def _job_of(stream: Stream, target: str) -> Job:
