@@ -141,6 +141,8 @@ async def use_every_script_of_rooms(s: Scene) -> None:
         await rooms.enter(mode, "123456", "", member)
     await rooms.set_voice("123456", "s", "x", wanted=False)
     await rooms.spoke("123456", "s")
+    await rooms.feed("123456", "", "es", "i1", 3)
+    await rooms.captions("123456", "", "es")
     await rooms.read("123456")
     await rooms.check("123456")
     await rooms.leave("123456", (RoomVisit("x"),))

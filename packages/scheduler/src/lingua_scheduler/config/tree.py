@@ -251,6 +251,31 @@ class RoomSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             "bytes",
         ),
     ] = 16 << 20
+    captions_kept: Annotated[
+        int,
+        _int(
+            0,
+            10_000,
+            "Captions of a room that are kept per language until the room ends: for those who join"
+            " late and for the transcript. With 0 there is neither.",
+        ),
+    ] = 200
+    caption_bytes_max: Annotated[
+        int,
+        _int(1 << 12, 64 << 20, "Captions of a room kept per language, in bytes.", "bytes"),
+    ] = 256 << 10
+    feeds_max: Annotated[
+        int,
+        _int(
+            1,
+            100,
+            "Languages of one room in which captions are read. One that no member listens in costs"
+            " a translation of each utterance.",
+        ),
+    ] = 8
+    readers_max: Annotated[
+        int, _int(1, 100_000, "Readers of captions on one instance, over all rooms.")
+    ] = 5_000
 
 
 class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 # How often a room's members are checked.
 CHECK_MS = 10_000
+# How long an instance with readers of captions may be silent before it is forgotten.
+FEED_MS = 30_000
+# Captions in one answer.
+CAPTIONS_AT_ONCE = 200
 
 
 class RoomPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,12 +38,16 @@ class RoomPolicy(msgspec.Struct, frozen=True, kw_only=True):
     members_max: int = 100
     idle_ms: int = 1_800_000
     check_ms: int = CHECK_MS
+    feed_ms: int = FEED_MS
+    feeds_max: int = 8
 
     @classmethod
     def of(cls, settings: Settings) -> RoomPolicy:
         """Return the numbers of the settings."""
         rooms = settings.rooms
-        return cls(members_max=rooms.members_max, idle_ms=rooms.idle_ms)
+        return cls(
+            members_max=rooms.members_max, idle_ms=rooms.idle_ms, feeds_max=rooms.feeds_max
+        )
 
 
 class RoomEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,6 +91,30 @@ class StoredRoom(NamedTuple):
     created_at_ms: int
     spoke_at_ms: int
     members: tuple[StoredMember, ...]
+    # Language -> instance -> its readers of captions.
+    feeds: dict[str, dict[str, int]] = {}  # noqa: RUF012 the default of a tuple, never changed
+    # The languages that have captions.
+    captioned: tuple[str, ...] = ()
+
+
+class StoredCaption(msgspec.Struct, frozen=True, array_like=True):
+    """A caption in the store: when it was said, by whom, and its text."""
+
+    at_ms: int
+    speaker: str
+    name: str
+    utterance_index: int
+    text: str
+
+
+class CaptionPage(NamedTuple):
+    """Captions of a room in one language, by number."""
+
+    # Names the numbering: numbers start over with another one; '' if there are no captions.
+    born: str
+    # The number of the latest one.
+    last: int
+    captions: tuple[tuple[int, StoredCaption], ...]
 
 
 class RoomAnswer(NamedTuple):
@@ -125,7 +157,7 @@ class RoomScripts:
 
     @classmethod
     def of(cls, connection: Connection, cells: Cells, settings: Settings) -> RoomScripts:
-        """Return the numbers of the settings."""
+        """Return the scripts with the numbers of the settings."""
         return cls(connection, cells, RoomPolicy.of(settings))
 
     def cell_of(self, code: str) -> Cell:
@@ -192,6 +224,28 @@ class RoomScripts:
         key = cell.key("room", code)
         return int(await self.runner.command(cell, ("HGET", key, "version")) or 0)
 
+    async def feed(
+        self, code: str, tenant: str, language: str, instance: str, readers: int
+    ) -> RoomAnswer:
+        """Note how many readers of captions an instance has; -1: it has no feed any more."""
+        words = (self._policy, code, tenant, language, instance, readers)
+        raw = await self.runner.run("room_feed", self.cell_of(code), words)
+        return read_room_answer(code, raw)
+
+    async def captions(
+        self, code: str, tenant: str, language: str, *, born: str = "", after: int = 0
+    ) -> CaptionPage | None:
+        """Read captions after a number; None if there is no such room."""
+        words = (code, tenant, language, born, after, CAPTIONS_AT_ONCE)
+        raw = await self.runner.run("room_captions", self.cell_of(code), words)
+        if Reply(raw[0]) is Reply.FENCED:
+            return None
+        rows = raw[4]
+        found = tuple(
+            (rows[at], _decode_caption(rows[at + 1])) for at in range(0, len(rows), 2)
+        )
+        return CaptionPage(raw[2].decode(), raw[3], found)
+
     async def check(self, code: str) -> RoomAnswer:
         """Check a room whose timer is due; `GONE` returns the room as it was when it ended."""
         return read_room_answer(
@@ -217,6 +271,9 @@ class RoomScripts:
         if closed is not None:
             return SessionNote("closed")
         return SessionNote("open", room.decode() if room is not None else None)
+
+
+_decode_caption = msgspec.msgpack.Decoder(StoredCaption).decode
 
 
 def read_room_answer(code: str, raw: list[Any]) -> RoomAnswer:
@@ -248,7 +305,17 @@ def read_room(code: str, raw: list[bytes]) -> StoredRoom:
         created_at_ms=int(fields["created_at"]),
         spoke_at_ms=int(fields["spoke_at"]),
         members=tuple(members),
+        feeds={
+            name[2:]: read_feeds(value) for name, value in fields.items() if name.startswith("r:")
+        },
+        captioned=tuple(sorted(name[2:] for name in fields if name.startswith("c:"))),
     )
+
+
+def read_feeds(text: str) -> dict[str, int]:
+    """Read `instance until readers ...`: the readers of each instance."""
+    words = text.split(" ")
+    return {words[at]: int(words[at + 2]) for at in range(0, len(words), 3)}
 
 
 def read_member(session: str, fields: dict[str, str], voices: dict[str, bool]) -> StoredMember:
