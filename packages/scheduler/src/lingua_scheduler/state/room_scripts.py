@@ -45,9 +45,7 @@ class RoomPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, settings: Settings) -> RoomPolicy:
         """Return the numbers of the settings."""
         rooms = settings.rooms
-        return cls(
-            members_max=rooms.members_max, idle_ms=rooms.idle_ms, feeds_max=rooms.feeds_max
-        )
+        return cls(members_max=rooms.members_max, idle_ms=rooms.idle_ms, feeds_max=rooms.feeds_max)
 
 
 class RoomEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -241,9 +239,7 @@ class RoomScripts:
         if Reply(raw[0]) is Reply.FENCED:
             return None
         rows = raw[4]
-        found = tuple(
-            (rows[at], _decode_caption(rows[at + 1])) for at in range(0, len(rows), 2)
-        )
+        found = tuple((rows[at], _decode_caption(rows[at + 1])) for at in range(0, len(rows), 2))
         return CaptionPage(raw[2].decode(), raw[3], found)
 
     async def check(self, code: str) -> RoomAnswer:
