@@ -103,6 +103,7 @@ class CaptionFeeds:
                 del feeds[feed.lang]
             if not feeds:
                 self.feeds.pop(feed.code, None)
+            feed.close("the feed ends here")
         try:
             async with self.opening:
                 if feed.lang not in self.feeds.get(feed.code, {}):
