@@ -304,7 +304,9 @@ def test_partial_texts_reach_readers_and_never_follow_their_caption() -> None:
             await node.answer(await node.job(), "said")
             await english.expect("caption", text="said:en")
             hears(0, "late")
-            await until(lambda: not instance.rooms.captions.feeds[code]["en"].partials, "looked")
+            await until(
+                lambda: not instance.rooms.captions.feeds[code]["en"].partials._waiting, "looked"
+            )
             hears(1, "ne")
             await english.expect("partial", stable="ne:en")
             partials = [event for event in english.events if event["type"] == "partial"]

@@ -10,6 +10,7 @@ import pytest
 import servers
 from clocks import Lived
 from lingua_scheduler.jobs.result import StoredResult, encode_result
+from lingua_scheduler.state.caption_scripts import CaptionScripts
 from lingua_scheduler.state.records import ListenerPosition
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.room_scripts import RoomEntry, RoomPolicy, RoomScripts, RoomVisit
@@ -52,7 +53,7 @@ async def say(s: Stage, index: int, audience: str, lane: str = "es", **more: Any
 
 
 async def texts(rooms: RoomScripts, lang: str = "es", **more: Any) -> list[str]:
-    page = await rooms.captions(CODE, "", lang, **more)
+    page = await CaptionScripts(rooms).read(CODE, "", lang, **more)
     assert page is not None
     return [caption.text for _, caption in page.captions]
 
@@ -83,7 +84,7 @@ def test_a_caption_is_written_in_the_step_that_releases_it(server: servers.Serve
         effects = await say(s, 0, f"{where} c0/bob")
         (told,) = effects.heard
         assert [row.session for row in told.listeners] == ["bob"]
-        page = await rooms.captions(code, "", "es")
+        page = await CaptionScripts(rooms).read(code, "", "es")
         assert page is not None
         ((number, caption),) = page.captions
         assert (number, page.last) == (1, 1)
@@ -111,7 +112,7 @@ def test_instances_with_readers_are_told(server: servers.Server) -> None:
         assert (await rooms.feed(code, "", "es", "i1", 3)).reply is Reply.ALREADY
         effects = await say(s, 0, captions_of(rooms, code=code))
         (told,) = effects.heard
-        page = await rooms.captions(code, "", "es")
+        page = await CaptionScripts(rooms).read(code, "", "es")
         assert page is not None
         name = f"@{code}|es"
         assert set(told.listeners) == {
@@ -135,7 +136,7 @@ def test_captions_in_another_cell_come_once_and_in_order(server: servers.Server)
         assert await s.passed() == []
         await relayed(s)
         await relayed(s)
-        page = await rooms.captions(code, "", "es")
+        page = await CaptionScripts(rooms).read(code, "", "es")
         assert page is not None
         assert [c.text for _, c in page.captions] == ["es 0", "es 1", "es 2"]
         assert [number for number, _ in page.captions] == [1, 2, 3]
@@ -152,7 +153,7 @@ def test_the_oldest_captions_are_removed_beyond_the_limits(server: servers.Serve
             await say(s, index, captions_of(rooms))
             await relayed(s)
         assert await texts(rooms) == ["es 3", "es 4", "es 5"]
-        page = await rooms.captions(CODE, "", "es", born="another", after=4)
+        page = await CaptionScripts(rooms).read(CODE, "", "es", born="another", after=4)
         assert page is not None
         assert (page.last, page.captions[0][0]) == (6, 4)
         assert await texts(rooms, born=page.born, after=4) == ["es 4", "es 5"]
@@ -194,7 +195,7 @@ def test_captions_end_with_their_room(server: servers.Server) -> None:
         await relayed(s)
         # Readers do not keep the room of a last member.
         await rooms.leave(CODE, (RoomVisit("ann"),))
-        assert await rooms.captions(CODE, "", "es") is None
+        assert await CaptionScripts(rooms).read(CODE, "", "es") is None
         # What was still under way is dropped.
         await say(s, 1, captions_of(rooms))
         await relayed(s)

@@ -23,6 +23,7 @@ from lingua_scheduler.edge.room_door import RoomDoor, Visitor
 from lingua_scheduler.edge.routes import ApiRoute
 from lingua_scheduler.edge.transcripts import transcript
 from lingua_scheduler.errors import StoreRejected, StoreUnavailable
+from lingua_scheduler.state.caption_scripts import CaptionScripts
 from lingua_wire.codes import CloseCode, ErrorCode
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.edge.guard import Guard
     from lingua_scheduler.rooms.caption_events import CaptionEvent
     from lingua_scheduler.runtime.instance import Instance
-    from lingua_scheduler.state.room_scripts import StoredCaption
+    from lingua_scheduler.state.caption_scripts import StoredCaption
 
 EVENTS = "text/event-stream; charset=utf-8"
 # No proxy may hold events back, and no cache keep them.
@@ -281,9 +282,9 @@ class RoomPages:
 
     async def _read(self, code: str, tenant: str, lang: str) -> list[StoredCaption]:
         found: list[StoredCaption] = []
-        born, after = "", 0
+        born, after, scripts = "", 0, CaptionScripts(self.door.store)
         while True:
-            page = await self.door.store.captions(code, tenant, lang, born=born, after=after)
+            page = await scripts.read(code, tenant, lang, born=born, after=after)
             if page is None or not page.captions:
                 return found
             found += [caption for _, caption in page.captions]

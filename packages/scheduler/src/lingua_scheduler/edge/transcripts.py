@@ -10,7 +10,7 @@ from lingua_wire.captions import Caption, clean, to_srt, to_vtt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lingua_scheduler.state.room_scripts import StoredCaption
+    from lingua_scheduler.state.caption_scripts import StoredCaption
 
 # How long a caption is shown: by its length, as people read, within these bounds.
 READ_MS_PER_CHAR = 70

@@ -11,13 +11,13 @@ from lingua_wire.languages import base_of
 
 if TYPE_CHECKING:
     from lingua_scheduler.session.rooms import Room
-    from lingua_scheduler.state.room_scripts import StoredCaption
+    from lingua_scheduler.state.caption_scripts import StoredCaption
     from lingua_wire.to_client import PartialResult
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Caption(msgspec.Struct, frozen=True, kw_only=True, tag="caption"):
+class ShownCaption(msgspec.Struct, frozen=True, kw_only=True, tag="caption"):
     """What somebody said, in the language of the readers; each comes once and in order."""
 
     id: str
@@ -63,7 +63,7 @@ class CaptionsEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     reason: str
 
 
-Shown = Caption | PartialCaption | CaptionMembers | CaptionsEnd
+Shown = ShownCaption | PartialCaption | CaptionMembers | CaptionsEnd
 
 
 class CaptionEvent:
@@ -84,7 +84,7 @@ class CaptionEvent:
     def lines(self) -> bytes:
         """Return the event as one of Server-Sent Events."""
         lines = f"event: {self.kind}\n"
-        if isinstance(self.shown, Caption):
+        if isinstance(self.shown, ShownCaption):
             lines += f"id: {self.shown.id}\n"
         return b"%sdata: %s\n\n" % (lines.encode(), self.json)
 
@@ -96,7 +96,7 @@ class CaptionEvent:
 
 def caption_event(born: str, number: int, lang: str, stored: StoredCaption) -> CaptionEvent:
     """Return the event of a caption."""
-    caption = Caption(
+    caption = ShownCaption(
         id=f"{born}-{number}",
         speaker=stored.speaker,
         name=stored.name,

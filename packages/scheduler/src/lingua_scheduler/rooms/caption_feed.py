@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.rooms.cache import room_from
@@ -20,11 +20,13 @@ from lingua_scheduler.rooms.caption_events import (
     CaptionEvent,
     CaptionMembers,
     CaptionsEnd,
+    PartialCaption,
     caption_event,
     members_of,
     partial_in,
     place_of,
 )
+from lingua_scheduler.state.caption_scripts import CaptionScripts
 from lingua_scheduler.state.reply import Reply
 
 if TYPE_CHECKING:
@@ -70,14 +72,55 @@ class CaptionReader(Protocol):
         """Close the connection after what was sent."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class CaptionFeed:
-    """The readers of a room's captions in one language, on one instance."""
+class FeedPlace(NamedTuple):
+    """Whose captions are read, and where."""
 
     code: str
     tenant: str
     lang: str
     instance: str
+
+
+class PartialTexts:
+    """What speakers say now, the latest of each."""
+
+    def __init__(self) -> None:
+        # Speaker -> its latest text that was not sent, its latest caption's utterance, its name.
+        self._waiting: dict[str, PartialResult] = {}
+        self._spoken: dict[str, int] = {}
+        self._names: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def take(self, message: PartialResult) -> None:
+        """Take a text; the latest counts."""
+        self._waiting[message.session_id] = message
+
+    def name(self, names: dict[str, str]) -> None:
+        """Note the names of the members."""
+        self._names = names
+
+    def spoke(self, speaker: str, index: int) -> None:
+        """Note that an utterance has its caption: no partial text of it follows."""
+        self._spoken[speaker] = index
+
+    def shown_in(self, lang: str) -> list[PartialCaption]:
+        """Return what waits, as readers of a language see it."""
+        waiting, self._waiting = self._waiting, {}
+        found = [
+            partial_in(message, lang, self._names.get(message.session_id, ""))
+            for message in waiting.values()
+            if self._spoken.get(message.session_id, -1) < message.utterance_index
+        ]
+        return [shown for shown in found if shown is not None]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class CaptionFeed:
+    """The readers of a room's captions in one language, on one instance."""
+
+    place: FeedPlace
     store: RoomScripts
     # How many captions are kept here, and how many of them a new reader gets.
     kept_max: int
@@ -91,10 +134,7 @@ class CaptionFeed:
     born: str = ""
     last: int = 0
     members: CaptionEvent | None = None
-    # Speaker -> its latest partial text that was not sent, and its latest caption's utterance.
-    partials: dict[str, PartialResult] = field(default_factory=dict)
-    spoken: dict[str, int] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
+    partials: PartialTexts = field(default_factory=PartialTexts)
     # Set when something is to be done; whether the room is to be read again.
     news: asyncio.Event = field(default_factory=asyncio.Event)
     is_stale: bool = False
@@ -138,7 +178,7 @@ class CaptionFeed:
 
     def partial(self, message: PartialResult) -> None:
         """Take a partial text of a speaker; the latest counts."""
-        self.partials[message.session_id] = message
+        self.partials.take(message)
         self.news.set()
 
     # Its life
@@ -211,7 +251,8 @@ class CaptionFeed:
             await asyncio.sleep(0)
 
     async def _tell(self, readers: int) -> RoomAnswer:
-        return await self.store.feed(self.code, self.tenant, self.lang, self.instance, readers)
+        place = self.place
+        return await self.store.feed(place.code, place.tenant, place.lang, place.instance, readers)
 
     async def _renew(self, now_s: float) -> None:
         self.is_stale = False
@@ -240,7 +281,7 @@ class CaptionFeed:
         if answer.reply is Reply.OK:
             self.on_changed(room)
         shown = members_of(room)
-        self.names = {member.speaker: member.name for member in shown.members}
+        self.partials.name({member.speaker: member.name for member in shown.members})
         before = self.members.shown if self.members is not None else None
         if not isinstance(before, CaptionMembers) or before != shown:
             self.members = CaptionEvent(shown)
@@ -249,8 +290,9 @@ class CaptionFeed:
 
     async def _fetch(self) -> list[CaptionEvent]:
         """Read the captions that follow; a numbering that began anew is read from its first."""
-        page = await self.store.captions(
-            self.code, self.tenant, self.lang, born=self.born, after=self.last
+        place = self.place
+        page = await CaptionScripts(self.store).read(
+            place.code, place.tenant, place.lang, born=self.born, after=self.last
         )
         if page is None or not page.captions:
             return []
@@ -259,10 +301,10 @@ class CaptionFeed:
             self.kept.clear()
             self.readers = dict.fromkeys(self.readers, 0)
         found = [
-            caption_event(page.born, number, self.lang, stored) for number, stored in page.captions
+            caption_event(page.born, number, place.lang, stored) for number, stored in page.captions
         ]
         for number, stored in page.captions:
-            self.spoken[stored.speaker] = stored.utterance_index
+            self.partials.spoke(stored.speaker, stored.utterance_index)
             self.last = number
         self.kept.extend(found)
         while len(self.kept) > self.kept_max:
@@ -275,14 +317,8 @@ class CaptionFeed:
                 await self._send(event)
 
     async def _send_partials(self) -> None:
-        waiting, self.partials = self.partials, {}
-        for message in waiting.values():
-            if self.spoken.get(message.session_id, -1) >= message.utterance_index:
-                continue
-            name = self.names.get(message.session_id, "")
-            shown = partial_in(message, self.lang, name)
-            if shown is not None:
-                await self._send(CaptionEvent(shown), may_be_left_out=True)
+        for shown in self.partials.shown_in(self.place.lang):
+            await self._send(CaptionEvent(shown), may_be_left_out=True)
 
     async def _send(self, event: CaptionEvent, *, may_be_left_out: bool = False) -> None:
         """Send an event to all readers, some in each turn of the loop."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lingua_scheduler.errors import StoreUnavailable
-from lingua_scheduler.rooms.caption_feed import LATE_CAPTIONS, CaptionFeed
+from lingua_scheduler.rooms.caption_feed import LATE_CAPTIONS, CaptionFeed, FeedPlace
 from lingua_scheduler.session.rooms import RoomProblem
 from lingua_wire.codes import ErrorCode
 
@@ -61,7 +61,7 @@ class CaptionFeeds:
     def known(self, code: str, lang: str, tenant: str) -> CaptionFeed | None:
         """Return a feed that is open here."""
         feed = self.feeds.get(code, {}).get(lang)
-        return feed if feed is not None and feed.tenant == tenant else None
+        return feed if feed is not None and feed.place.tenant == tenant else None
 
     async def open(self, code: str, lang: str, tenant: str) -> CaptionFeed:
         """Return the feed of a room in a language, or raise `RoomProblem`."""
@@ -77,10 +77,7 @@ class CaptionFeeds:
         if len(self) >= FEEDS_MAX:
             raise RoomProblem(ErrorCode.BUSY)
         feed = CaptionFeed(
-            code=code,
-            tenant=tenant,
-            lang=lang,
-            instance=cache.peers.instance,
+            place=FeedPlace(code, tenant, lang, cache.peers.instance),
             store=cache.store,
             kept_max=max(rooms.captions_kept, LATE_CAPTIONS),
             late_max=min(rooms.captions_kept, LATE_CAPTIONS),
@@ -98,15 +95,15 @@ class CaptionFeeds:
             await feed.run()
         finally:
             # At once: a reader that comes now gets another feed.
-            feeds = self.feeds.get(feed.code, {})
-            if feeds.get(feed.lang) is feed:
-                del feeds[feed.lang]
+            feeds = self.feeds.get(feed.place.code, {})
+            if feeds.get(feed.place.lang) is feed:
+                del feeds[feed.place.lang]
             if not feeds:
-                self.feeds.pop(feed.code, None)
+                self.feeds.pop(feed.place.code, None)
             feed.close("the feed ends here")
         try:
             async with self.opening:
-                if feed.lang not in self.feeds.get(feed.code, {}):
+                if feed.place.lang not in self.feeds.get(feed.place.code, {}):
                     await feed.leave()
         except StoreUnavailable:
             return  # it is forgotten there after a while

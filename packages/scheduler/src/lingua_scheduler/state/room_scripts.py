@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 CHECK_MS = 10_000
 # How long an instance with readers of captions may be silent before it is forgotten.
 FEED_MS = 30_000
-# Captions in one answer.
-CAPTIONS_AT_ONCE = 200
 
 
 class RoomPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,26 +91,6 @@ class StoredRoom(NamedTuple):
     feeds: dict[str, dict[str, int]] = {}  # noqa: RUF012 the default of a tuple, never changed
     # The languages that have captions.
     captioned: tuple[str, ...] = ()
-
-
-class StoredCaption(msgspec.Struct, frozen=True, array_like=True):
-    """A caption in the store: when it was said, by whom, and its text."""
-
-    at_ms: int
-    speaker: str
-    name: str
-    utterance_index: int
-    text: str
-
-
-class CaptionPage(NamedTuple):
-    """Captions of a room in one language, by number."""
-
-    # Names the numbering: numbers start over with another one; '' if there are no captions.
-    born: str
-    # The number of the latest one.
-    last: int
-    captions: tuple[tuple[int, StoredCaption], ...]
 
 
 class RoomAnswer(NamedTuple):
@@ -230,18 +208,6 @@ class RoomScripts:
         raw = await self.runner.run("room_feed", self.cell_of(code), words)
         return read_room_answer(code, raw)
 
-    async def captions(
-        self, code: str, tenant: str, language: str, *, born: str = "", after: int = 0
-    ) -> CaptionPage | None:
-        """Read captions after a number; None if there is no such room."""
-        words = (code, tenant, language, born, after, CAPTIONS_AT_ONCE)
-        raw = await self.runner.run("room_captions", self.cell_of(code), words)
-        if Reply(raw[0]) is Reply.FENCED:
-            return None
-        rows = raw[4]
-        found = tuple((rows[at], _decode_caption(rows[at + 1])) for at in range(0, len(rows), 2))
-        return CaptionPage(raw[2].decode(), raw[3], found)
-
     async def check(self, code: str) -> RoomAnswer:
         """Check a room whose timer is due; `GONE` returns the room as it was when it ended."""
         return read_room_answer(
@@ -267,9 +233,6 @@ class RoomScripts:
         if closed is not None:
             return SessionNote("closed")
         return SessionNote("open", room.decode() if room is not None else None)
-
-
-_decode_caption = msgspec.msgpack.Decoder(StoredCaption).decode
 
 
 def read_room_answer(code: str, raw: list[Any]) -> RoomAnswer:

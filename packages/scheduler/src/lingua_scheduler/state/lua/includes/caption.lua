@@ -55,8 +55,8 @@ local function caption_put(name, item, policy)
   local number, born = caption_add(key, c,
     cmsgpack.pack({ wall - (now - item.at), item.speaker, who, tonumber(index), text }), policy)
   for instance in string.gmatch(r[2] or '', '(%S+) %d+ %d+') do
-    local told = item.told or {}
-    told[#told + 1], told[#told + 2], told[#told + 3], told[#told + 4] = name, instance, born, number
-    item.told = told
+    item.told = item.told or {}
+    local told, at = item.told, #item.told
+    told[at + 1], told[at + 2], told[at + 3], told[at + 4] = name, instance, born, number
   end
 end

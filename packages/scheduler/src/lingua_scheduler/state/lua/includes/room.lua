@@ -24,7 +24,7 @@ local function room_arm(code, key, policy)
   redis.call('ZADD', DUE, math.min(now + policy.check_ms, idle_at), 'room|' .. code)
 end
 
--- The instances of `feeds`, a field `r:<language>`, that have not fallen silent, without `left_out`.
+-- The instances of a field `r:<language>` that have not fallen silent, without `left_out`.
 local function feeds_kept(feeds, left_out)
   local kept = {}
   for instance, till, readers in string.gmatch(feeds or '', '(%S+) (%d+) (%d+)') do
