@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from lingua_scheduler.state.scripts import load_scripts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lingua_scheduler.state.connection import Connection
     from lingua_scheduler.state.script import Script, Word
     from lingua_scheduler.steps import Answer
@@ -48,8 +50,16 @@ class Lived:
             self._told_ms[keys[0]] = wall_ms()
         return await self._connection.run(script, slot, keys, args)
 
-    # The same for steps.
-    ask = run
+    async def ask(
+        self,
+        script: Script,
+        slot: int,
+        keys: tuple[Word, ...],
+        args: tuple[Word, ...],
+        read: Callable[[Any], Any],
+    ) -> Any:
+        """Run a script for a step, which reads the answer."""
+        return read(await self.run(script, slot, keys, args))
 
     async def _pass(self, slot: int, keys: tuple[Word, ...], now_ms: int) -> None:
         at_ms = self._told_ms.get(keys[0], now_ms)

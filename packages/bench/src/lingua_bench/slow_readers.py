@@ -146,10 +146,10 @@ class RawRoomMember:
         self.socket.send(RoomJoin(room_code=code, preferred_lang=TARGET))
         await self._until(lambda: bool(self.room))
 
-    def say(self) -> float:
+    def say(self, chunks: int = 1) -> float:
         """Send one utterance; return the time."""
         payload = b"\x00\x30\x00\xd0" * (CHUNK_BYTES // 4)
-        for chunk in (payload, None):
+        for chunk in (*(payload,) * chunks, None):
             self.socket.send(
                 AudioChunk(
                     session_id=self.session, seq=self._seq, is_final=chunk is None, payload=chunk

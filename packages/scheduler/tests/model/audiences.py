@@ -17,6 +17,7 @@ from model.samples import DEMANDS, LANES, SESSIONS
 
 # One that nobody ever opened: the store lost it, or it is gone for long.
 NOBODY = "s9"
+ROOM = "123456"
 
 
 class Audiences:
@@ -25,8 +26,17 @@ class Audiences:
     def member(self, name: str) -> str:
         return f"{self.world.cells.home_of(name).name}/{name}"
 
-    @rule(which=pick, heard_by=st.integers(1, 7), read_by=st.integers(0, 3), nobody=seldom)
-    def speak_to_others(self, which, heard_by, read_by, nobody) -> None:
+    async def open_rooms(self) -> None:
+        """Have a room in every cell, in which captions are kept."""
+        for cell in self.world.cells.all:
+            words = ("HSET", cell.key("room", ROOM), "tenant", "", "version", 1)
+            await self.world.connection.command(cell.slot, *words)
+
+    @rule(
+        which=pick, heard_by=st.integers(1, 7), read_by=st.integers(0, 3), nobody=seldom,
+        captions=chance,
+    )  # fmt: skip
+    def speak_to_others(self, which, heard_by, read_by, nobody, captions) -> None:
         """One utterance into one or two languages, each for some of the others."""
         speaker = SESSIONS[which % len(SESSIONS)]
         others = [name for name in SESSIONS if name != speaker]
@@ -35,12 +45,19 @@ class Audiences:
         lanes = LANES[: 1 + which % 2]
         index = max(self.after(speaker, lane) for lane in (*lanes, AS_SPOKEN))
         readers = [self.member(name) for at, name in enumerate(others) if read_by & (1 << at)]
+        cells = self.world.cells.all
+        kept = [f"{cells[which % len(cells)].name}/@{ROOM}|"] if captions else []
+        if readers and kept:
+            readers.insert(0, f"{kept[0]}~")
         for at, lane in enumerate(lanes):
             chosen = [name for bit, name in enumerate(others) if (heard_by >> at) & (1 << bit)]
             spec = JobSpec(
                 session=speaker, index=index, lane=lane, demand=DEMANDS[at].text,
                 unwanted_from=self.after(speaker, lane), lanes=len(lanes),
-                audience=" ".join(map(self.member, chosen or others[:1])),
+                audience=" ".join(
+                    [f"{place}{lane}" for place in kept]
+                    + [self.member(name) for name in chosen or others[:1]]
+                ),
                 readers=" ".join(readers), readers_from=self.after(speaker, AS_SPOKEN),
                 fence=self.fence_of(speaker, mine=True),
             )  # fmt: skip

@@ -89,6 +89,14 @@ def real_state(keys: dict[str, Any]) -> State:
             name: [line.decode() for line in rows] for name, rows in family(keys, "relay").items()
         },
         "heards": {name: set(row) - {"p", "t"} for name, row in family(keys, "heard").items()},
+        "captions": {
+            name: {
+                key.removeprefix("from:"): tuple(map(int, place.split(b":")))
+                for key, place in row.items()
+                if key.startswith("from:")
+            }
+            for name, row in family(keys, "captions").items()
+        },
     }
 
 
@@ -222,6 +230,7 @@ def twin_state(cell: CellTwin) -> State:
         "audio": cell.audio,
         "relays": {name: [item.line for item in items] for name, items in cell.relays.items()},
         "heards": cell.heards,
+        "captions": cell.captions,
     }
 
 

@@ -104,6 +104,7 @@ class Machine(Owners, Audiences, Hearing, RuleBasedStateMachine):
         self.twins = {cell.name: CellTwin(cell.name, policy) for cell in world.cells.all}
         self.now = START_MS
         world.connection.step(START_MS)
+        world.run(self.open_rooms())
         self.requests: list[tuple[str, str, JobSpec]] = []
         self.reservations: list[tuple[str, str, str, int, Reserved]] = []
         # What was read for listeners of other cells, and what was brought there.

@@ -277,6 +277,8 @@ class CellTwin(Listeners, Streams):
         self.heard_in_life: list[tuple[str, str, str]] = []
         self.unreached: set[tuple[str, str]] = set()
         self.heards: dict[str, set[str]] = {}
+        # Captions of a room -> the latest outcome of each speaker in them.
+        self.captions: dict[str, dict[str, tuple[int, int]]] = {}
         # Jobs whose report had a payload; who heard what, ever.
         self.paid: set[str] = set()
         self.log: list[tuple[str, str]] = []

@@ -22,7 +22,9 @@ from lingua_scheduler.peers.messages import ClientMessage, ReceivedMessage, Room
 from lingua_scheduler.peers.sender import PeerSender
 from lingua_scheduler.rooms.audience import AudienceFinder, UtteranceAudience
 from lingua_scheduler.rooms.cache import RoomCache
+from lingua_scheduler.rooms.caption_feeds import CaptionFeeds
 from lingua_scheduler.rooms.command_queue import RoomCommandQueue
+from lingua_scheduler.rooms.guesses import Guesses
 from lingua_scheduler.rooms.membership import RoomMembership
 from lingua_scheduler.rooms.service import RoomService
 from lingua_scheduler.runtime.peer_writer import PeerWriter
@@ -177,6 +179,12 @@ class RoomInstance:
         self.retry = StoreRetry()
         self.lossy = LossyConnection(connection)
         self.store = RoomScripts(cast("Any", self.lossy), self.cells, policy)
+        self.captions = CaptionFeeds(
+            settings=Settings(),
+            tasks=self.tasks,
+            rooms=lambda: self.cache,
+            guesses=Guesses(SystemClock()),
+        )
         self.cache = RoomCache(
             store=self.store,
             sessions=self.sessions,
@@ -191,10 +199,11 @@ class RoomInstance:
             clock=SystemClock(),
             tasks=self.tasks,
             log=self.log,
+            watcher=self.captions,
         )
         queue = RoomCommandQueue(self.tasks, Settings().jobs.retry_after_ms)
         self.service = RoomService(self.cache, queue, self.retry)
-        self.audience = AudienceFinder(self.cache)
+        self.audience = AudienceFinder(self.cache, serves=lambda _: True, keeps_captions=False)
         self.membership = RoomMembership(self.cache, queue, self.retry)
         self.inbox = Inbox(connection, PREFIX, name, self._apply, log=self.log, block_ms=100)
         self._reading: asyncio.Task[None] | None = None

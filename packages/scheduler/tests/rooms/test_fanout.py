@@ -176,6 +176,7 @@ class Announcer:
         self.scene = Scene()
         self.tasks = NotedTasks() if tasks is None else tasks
         self.link = KeepingLink()
+        self.captioned: list[str] = []
         self.results = self.scene.results
         self.fanout = Fanout(
             self.scene.instance.sessions,
@@ -183,6 +184,7 @@ class Announcer:
             self.scene.instance.cells,
             self.link,
             cast("Any", self.tasks),
+            self.captioned.append,
         )
 
     def announce(

@@ -17,6 +17,7 @@ from lingua_scheduler.peers.messages import RoomChanged
 from lingua_scheduler.peers.presence import Directory
 from lingua_scheduler.peers.sender import PeerSender
 from lingua_scheduler.peers.stream import InboxStream
+from lingua_scheduler.state.caption_scripts import CaptionScripts
 from lingua_scheduler.state.cluster import key_slot
 from lingua_scheduler.state.keys import Cell, Cells, InstanceKeys, family_of
 from lingua_scheduler.state.link import LinkOptions
@@ -141,6 +142,8 @@ async def use_every_script_of_rooms(s: Scene) -> None:
         await rooms.enter(mode, "123456", "", member)
     await rooms.set_voice("123456", "s", "x", wanted=False)
     await rooms.spoke("123456", "s")
+    await rooms.feed("123456", "", "es", "i1", 3)
+    await CaptionScripts(rooms).read("123456", "", "es")
     await rooms.read("123456")
     await rooms.check("123456")
     await rooms.leave("123456", (RoomVisit("x"),))

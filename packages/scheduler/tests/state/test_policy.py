@@ -17,7 +17,7 @@ from lingua_scheduler.config import (
     SessionSettings,
     Settings,
 )
-from lingua_scheduler.state.policy import CLAIM_MS, FleetPolicy, Policy
+from lingua_scheduler.state.policy import CAPTIONS_MIN, CLAIM_MS, FleetPolicy, Policy
 from lingua_scheduler.state.room_scripts import RoomPolicy
 
 pytestmark = pytest.mark.unit
@@ -37,12 +37,14 @@ UNUSUAL = Settings(
         unavailable_ms=60_013, debounce_ms=5_014, rate_window_ms=10_015, rate_max=31
     ),
     sessions=SessionSettings(resume_ms=120_016),
-    rooms=RoomSettings(kept_bytes_max=1_000_017),
+    rooms=RoomSettings(
+        kept_bytes_max=1_000_017, captions_kept=218, caption_bytes_max=262_019
+    ),
     log=LogSettings(jobs="all"),
 )  # fmt: skip
 # What jobs need of other sections.
-NO_SETTING = {"explains", "hear_at_once"}
-ELSEWHERE = {"resume_ms": "sessions", "kept_bytes_max": "rooms"}
+NO_SETTING = {"explains", "hear_at_once", "captions_max"}
+ELSEWHERE = {"resume_ms": "sessions", "kept_bytes_max": "rooms", "caption_bytes_max": "rooms"}
 
 
 def test_without_settings_the_defaults_of_the_settings_hold() -> None:
@@ -119,3 +121,8 @@ def test_the_scripts_read_no_number_that_is_not_there_and_every_one_that_is() ->
     texts = [entry.read_text() for entry in entries if entry.name.endswith(".lua")]
     read = {name for text in texts for name in re.findall(r"\bpolicy\.([a-z_]+)", text)}
     assert read == {*FleetPolicy.__struct_fields__, *RoomPolicy.__struct_fields__}
+
+
+def test_some_captions_are_kept_for_readers_that_lost_their_connection() -> None:
+    assert Policy.of(UNUSUAL).captions_max == 218
+    assert Policy.of(Settings(rooms=RoomSettings(captions_kept=0))).captions_max == CAPTIONS_MIN

@@ -307,6 +307,8 @@ MEANINGS: dict[str, str] = {
     "client_ts": "Ignored.",
     "display_name": "The name that other members see.",
     "room_code": "Six digits.",
+    "RoomMembers.readers": "How many read the captions of the room without being members, as of the"
+    " last seconds; absent if nobody does.",
     "RoomError.room_code": "With `ALREADY_IN_ROOM`: the room that the session is in.",
     "target_session_id": "The member in question.",
     "receive_raw_voice": "Whether that member's own voice is wanted.",

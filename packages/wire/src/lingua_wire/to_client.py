@@ -270,6 +270,7 @@ class RoomMembers(ToClient, frozen=True, kw_only=True, tag="room_members"):
 
     room_code: str
     members: tuple[Participant, ...]
+    readers: int | None = None
 
 
 class RoomError(ToClient, frozen=True, kw_only=True, tag="room_error"):

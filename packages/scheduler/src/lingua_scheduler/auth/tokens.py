@@ -43,12 +43,17 @@ Reason = Literal[
     "revoked",
 ]
 REASONS: tuple[str, ...] = get_args(Reason)
-SCOPES = ("speak", "listen", "admin")
+SCOPES = ("speak", "listen", "captions", "admin")
+# What an invitation to a room may allow.
+GUEST_SCOPES = ("speak", "listen", "captions")
 DEFAULT_SCOPES = frozenset({"speak", "listen"})
 
 CLIENT_AUDIENCE = "lingua:client"
 NODE_AUDIENCE = "lingua:node"
 CLIENT_TTL_S = 3600
+# How long an invitation lasts, and at most.
+INVITE_TTL_S = 2 * 3600
+INVITE_TTL_S_MAX = 24 * 3600
 NODE_TTL_S = 24 * 3600
 TTL_S_MAX = 30 * 24 * 3600
 MAX_JOBS_MAX = 1024
@@ -92,6 +97,7 @@ class ClientGrant(Struct, frozen=True, kw_only=True):
     issued_at: float = 0.0  # the same; 0: the token does not say
     subject: str = ""  # its holder, for revoking; empty: the token does not say
     open_until: float = 0.0  # its sockets may stay open until then; 0: until it expires
+    room: str = ""  # the only room that a guest may enter, and speak in; empty: no guest
 
     @property
     def holds_until(self) -> float:
@@ -160,6 +166,8 @@ class _ClientClaims(_Claims, kw_only=True, omit_defaults=True):
     sub: Any = ""
     # For tokens that only open sockets: these may stay open after the token has expired.
     open_until: _Seconds = 0.0
+    # For guests: everything that is allowed is allowed in this room only.
+    room: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
 
 
 class _NodeClaims(_Claims, kw_only=True, omit_defaults=True):
@@ -239,6 +247,24 @@ class TokenKeys:
         )
         return _sign("auth.client_keys", self._clients, claims)
 
+    def issue_invite(
+        self, maker: ClientGrant, room: str, scopes: Iterable[str], ttl_s: float
+    ) -> Secret:
+        """Return a token for a guest of one room, with no more rights than its maker's.
+
+        It lasts no longer than its maker's, and is revoked with its maker's subject.
+        """
+        left_s = maker.expires_at - self._clock()
+        claims = _ClientClaims(
+            **self._head(CLIENT_AUDIENCE, maker.tenant, max(1, int(min(ttl_s, left_s)))),
+            languages=None if maker.languages is None else list(maker.languages),
+            rooms=True,
+            scopes=sorted(set(scopes)),
+            sub=maker.subject,
+            room=room,
+        )
+        return _sign("auth.client_keys", self._clients, claims)
+
     def issue_node(
         self,
         node_id: str,
@@ -272,6 +298,7 @@ class TokenKeys:
             issued_at=claims.iat,
             subject=claims.sub if is_name(claims.sub) else "",
             open_until=claims.open_until,
+            room=claims.room,
         )
 
     def read_node(self, token: str, node_id: str | None) -> NodeGrant:

@@ -11,6 +11,7 @@ An unknown key or an impossible value is a `ConfigError`; the rest of the packag
 from lingua_scheduler.config.consistency import check_settings
 from lingua_scheduler.config.derived import resolve_instance_id, resolve_workers, ssl_context
 from lingua_scheduler.config.load import load_settings, setting_variables, settings_file
+from lingua_scheduler.config.room_settings import RoomSettings
 from lingua_scheduler.config.show import SettingRow, describe, describe_sections, to_toml
 from lingua_scheduler.config.tree import (
     AUTO,
@@ -21,7 +22,6 @@ from lingua_scheduler.config.tree import (
     ModelSettings,
     NodeSettings,
     RedisSettings,
-    RoomSettings,
     SegmentationSettings,
     ServerSettings,
     SessionSettings,

@@ -13,26 +13,17 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from lingua_scheduler.config.described import HOUR_MS, MINUTE_MS
+from lingua_scheduler.config.described import milliseconds as _ms
+from lingua_scheduler.config.described import text as _text
+from lingua_scheduler.config.described import whole as _int
+from lingua_scheduler.config.room_settings import RoomSettings
 from lingua_scheduler.secret import Secret, SecretUrl
 from lingua_wire.errors import ConfigError
 from lingua_wire.labels import LABEL_PATTERN
 
 AUTO = "auto"
-MINUTE_MS = 60_000
-HOUR_MS = 60 * MINUTE_MS
 WORKERS_MAX = 64
-
-
-def _int(low: int, high: int, text: str, unit: str = "") -> Meta:
-    return Meta(ge=low, le=high, description=text, extra={"unit": unit})
-
-
-def _ms(low: int, high: int, text: str) -> Meta:
-    return _int(low, high, text, "ms")
-
-
-def _text(text: str, *, allowed: str = "", pattern: str | None = None) -> Meta:
-    return Meta(pattern=pattern, description=text, extra={"allowed": allowed})
 
 
 _ID_PATTERN = r"\A[A-Za-z0-9_.:-]{1,128}\Z"
@@ -232,25 +223,6 @@ class StreamSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     partial_every_ms: Annotated[
         int, _ms(0, MINUTE_MS, "The shortest time between two partial results of an utterance.")
     ] = 150
-
-
-class RoomSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Conversations of several people."""
-
-    idle_ms: Annotated[int, _ms(1000, 24 * HOUR_MS, "How long a room exists without speech.")] = (
-        30 * MINUTE_MS
-    )
-    members_max: Annotated[int, _int(2, 10_000, "People in one room.")] = 100
-    kept_bytes_max: Annotated[
-        int,
-        _int(
-            1 << 16,
-            1 << 30,
-            "Results of one speaker kept for listeners that are behind or disconnected; beyond this"
-            " size the oldest lose their sound and keep their text.",
-            "bytes",
-        ),
-    ] = 16 << 20
 
 
 class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

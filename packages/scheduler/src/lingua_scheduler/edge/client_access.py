@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lingua_scheduler.auth.policy import allow_renewal, speech_problem
+from lingua_scheduler.auth.policy import NOT_IN_ROOM, Forbidden, allow_renewal, speech_problem
 from lingua_wire.codes import CloseCode
 
 if TYPE_CHECKING:
@@ -78,6 +78,16 @@ class ClientAccess:
     def problem_of(self, profile: Profile) -> str:
         """Return why the token does not allow to speak with this profile; empty: it does."""
         return speech_problem(self.grant, profile)
+
+    def forbid(self, problem: str, room: str) -> None:
+        """Raise `Forbidden` for this problem, unless it is a guest's who is in its room."""
+        if problem != NOT_IN_ROOM or self.grant is None or self.grant.room != room:
+            raise Forbidden(problem)
+
+    def check_guest(self, room: str) -> None:
+        """Raise `Forbidden` if this is a guest outside of its room."""
+        if self.grant is not None and self.grant.room not in ("", room):
+            raise Forbidden(NOT_IN_ROOM)
 
 
 class ErrorLimit:

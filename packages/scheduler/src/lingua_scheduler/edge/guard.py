@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lingua_scheduler.auth.bearer import bearer_token
+from lingua_scheduler.auth.policy import NOT_IN_ROOM
 from lingua_scheduler.auth.tokens import InvalidToken
 from lingua_scheduler.edge import token_advice
 from lingua_scheduler.edge.request_head import is_loopback, is_origin_allowed
@@ -66,7 +67,20 @@ class Guard:
         grant = self._grant_of(request, token_advice.CLIENT)
         if not grant.allows("speak"):
             raise Problem(403, ErrorCode.FORBIDDEN, "the token lacks the scope `speak`")
+        if grant.room:
+            raise Problem(403, ErrorCode.FORBIDDEN, NOT_IN_ROOM)
         return grant
+
+    def guest(self, request: web.Request, route: ApiRoute) -> ClientGrant | None:
+        """Return the grant of a caller of a room's page, None without keys; or raise `Problem`.
+
+        A browser cannot set a header for Server-Sent Events: the token may be a parameter.
+        """
+        self._check_page(request, route)
+        if not self._gate.asks_clients:
+            self._check_host(request, route)
+            return None
+        return self._grant_of(request, token_advice.CLIENT, request.query.get("token", ""))
 
     def _tenant_of(self, request: web.Request) -> str:
         grant = self._grant_of(request, token_advice.ADMIN)
@@ -75,9 +89,10 @@ class Guard:
             raise Problem(403, ErrorCode.FORBIDDEN, problem)
         return grant.tenant
 
-    def _grant_of(self, request: web.Request, make: str) -> ClientGrant:
+    def _grant_of(self, request: web.Request, make: str, given: str = "") -> ClientGrant:
         try:
-            grant = self._gate.client(bearer_token(request.headers.get("Authorization", "")))
+            token = bearer_token(request.headers.get("Authorization", "")) or given
+            grant = self._gate.client(token)
         except InvalidToken as problem:
             text, headers = (
                 token_advice.refusal_text(problem, make),
@@ -103,7 +118,7 @@ class Guard:
     def _check_host(self, request: web.Request, route: ApiRoute) -> None:
         """Refuse, if no keys are set, a host name that anybody may have pointed at this machine."""
         host = request.headers.get("Host", "").lower()
-        if route.access not in ("admin", "speak") or not self._origins.isdisjoint(
+        if route.access not in ("admin", "speak", "room") or not self._origins.isdisjoint(
             {f"http://{host}", f"https://{host}"}
         ):
             return

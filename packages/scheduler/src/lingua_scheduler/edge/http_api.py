@@ -2,8 +2,9 @@
 
 `http_app` makes the application that the TCP listener hands plain requests to; WebSockets are
 served elsewhere. Every response is bounded in time by `ANSWER_S`, so that an unavailable store also
-gives a response. No response holds speech or text of users, except those of `openai/`, which has
-its own rules. docs/http.md has the rules, /api/v1/openapi.json the routes.
+gives a response, except captions, which are sent as long as somebody reads. No response holds
+speech or text of users, except those of `openai/` and of `room_pages.py`, which have their own
+rules. docs/http.md has the rules, /api/v1/openapi.json the routes.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from lingua_scheduler.edge.node_pages import NodePages
 from lingua_scheduler.edge.openai.errors import ApiError
 from lingua_scheduler.edge.openai.pages import OpenAiPages
 from lingua_scheduler.edge.openapi import document
+from lingua_scheduler.edge.room_pages import RoomPages
 from lingua_scheduler.edge.routes import API, JSON, ApiRoute
 from lingua_scheduler.edge.session_pages import SessionPages
 from lingua_scheduler.edge.sibling_pages import NoSiblings
@@ -72,6 +74,7 @@ class HttpApi:
     ) -> None:
         siblings = siblings or NoSiblings(instance.id)
         self._guard = Guard(instance.settings.server, gate)
+        self._rooms = rooms = RoomPages(instance, self._guard, gate)
         self._openai = OpenAiPages(instance, self._guard)
         own = ApiRoute(path=f"{API}/openapi.json", summary="This document.", handler=self.openapi)
         self.routes: tuple[ApiRoute, ...] = (
@@ -81,6 +84,7 @@ class HttpApi:
             *JobPages(instance, siblings).routes,
             own,
             *TokenPages(gate).routes,
+            *rooms.routes,
             *self._openai.routes,
         )
         self._document = document(self.routes, __version__)
@@ -93,6 +97,8 @@ class HttpApi:
         """Return the function that aiohttp calls for a route."""
         if route.access == "speak":
             return self._openai.serving(route)
+        if route.access == "room":
+            return self._rooms.serving(route)
 
         async def serve(request: web.Request) -> web.StreamResponse:
             call = ApiCall(

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from lingua_scheduler.edge.routes import ApiRoute
 
 REF = "#/components/schemas/{name}"
-SECURITY, SPEAKER = "admin_token", "speaker_token"
+SECURITY, SPEAKER, GUEST = "admin_token", "speaker_token", "room_token"
+TOKENS = {"admin": SECURITY, "near": SECURITY, "speak": SPEAKER, "room": GUEST}
 BEARER = {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
 FORM = "multipart/form-data"
 PATH_PARAMETER = re.compile(r"\{(\w+)\}")
@@ -26,7 +27,9 @@ The sessions, nodes and jobs that a scheduler instance knows. Only ids, counts a
 response holds speech or text of users. Where client keys are set, a client token with the scope \
 `admin` is needed; a token that is bound to a tenant sees only that tenant. The paths below `/v1` \
 are those of OpenAI's speech API (docs/openai.md): they transfer speech and text, and need the \
-scope `speak`."""
+scope `speak`. The pages of a room hold what was said in it: they need the scope `captions`, or \
+`listen` and rooms; the token may be the parameter `token`, because a browser cannot set a header \
+for Server-Sent Events."""
 
 
 def document(routes: Iterable[ApiRoute], version: str) -> bytes:
@@ -47,7 +50,7 @@ def document(routes: Iterable[ApiRoute], version: str) -> bytes:
             "paths": paths,
             "components": {
                 "schemas": schemas,
-                "securitySchemes": {SECURITY: BEARER, SPEAKER: BEARER},
+                "securitySchemes": dict.fromkeys((SECURITY, SPEAKER, GUEST), BEARER),
             },
         }
     )
@@ -62,7 +65,7 @@ def _operation(route: ApiRoute) -> dict[str, Any]:
     }
     if route.access != "open":
         # The empty one: without client keys, no token is needed.
-        operation["security"] = [{SPEAKER if route.access == "speak" else SECURITY: []}, {}]
+        operation["security"] = [{TOKENS[route.access]: []}, {}]
     if route.body is not None:
         operation["requestBody"] = {"required": True, "content": _json_of(route.body)}
     if route.form is not None:
@@ -126,6 +129,7 @@ def _errors(route: ApiRoute) -> list[tuple[str, str]]:
         (is_own and route.body is not None, "415", "The content type is not JSON."),
         (is_own and is_read, "422", "A parameter is wrong."),
         (route.form is not None, "429", "Too many recordings are under way; try again later."),
+        (route.access == "room", "429", "Too many wrong codes of rooms."),
         (
             route.form is not None,
             "503",

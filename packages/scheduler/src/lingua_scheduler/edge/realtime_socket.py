@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from lingua_scheduler.auth.bearer import offered_token
-from lingua_scheduler.auth.policy import Forbidden, allow_languages, tenant_of
+from lingua_scheduler.auth.policy import NOT_IN_ROOM, Forbidden, allow_languages, tenant_of
 from lingua_scheduler.auth.tokens import InvalidToken
 from lingua_scheduler.edge import token_advice
 from lingua_scheduler.edge.client_access import ERRORS_MAX
@@ -83,6 +83,8 @@ def admitted(
         raise Refusal(401, str(problem), token_advice.challenge(problem)) from None
     if grant is not None and not grant.allows("speak"):
         raise Refusal(403, "the token lacks the scope `speak`")
+    if grant is not None and grant.room:
+        raise Refusal(403, NOT_IN_ROOM)
     model = head.query.get("model") or DEFAULT_MODEL
     if all(known.id != model for known in model_list(nodes, tenant_of(grant))):
         raise Refusal(404, "no such model")

@@ -17,8 +17,9 @@ JSON = "application/json"
 API = "/api/v1"
 
 # Who may call a route: anyone; anyone on this machine, else an admin; an admin; a caller with the
-# scope `speak` (the paths of OpenAI's API, which have their own error format).
-Access = Literal["open", "near", "admin", "speak"]
+# scope `speak` (the paths of OpenAI's API, which have their own error format); a caller who may
+# enter the room of the path, or read its captions.
+Access = Literal["open", "near", "admin", "speak", "room"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,12 +18,15 @@ from lingua_cli.logs import EventLog
 from lingua_scheduler.auth.bearer import offered_token
 from lingua_scheduler.auth.expiry import TokenWatch
 from lingua_scheduler.auth.gate import TokenGate
+from lingua_scheduler.edge.caption_socket import CaptionSocket, reader_of
 from lingua_scheduler.edge.client_access import ClientServices
 from lingua_scheduler.edge.http_api import http_app
 from lingua_scheduler.edge.listen_errors import explain_listen_error
 from lingua_scheduler.edge.node_socket import NodeHandshake, NodeServices, NodeSocket
 from lingua_scheduler.edge.realtime_socket import SUBPROTOCOL, Ready, RealtimeSocket, admitted
 from lingua_scheduler.edge.request_head import Refusal
+from lingua_scheduler.edge.room_door import RoomDoor
+from lingua_scheduler.edge.room_pages import UNREAD_BYTES_MAX
 from lingua_scheduler.edge.session_socket import Handshake, SessionSocket
 from lingua_scheduler.edge.tcp_listener import (
     ConnectionLimits,
@@ -52,6 +55,9 @@ if TYPE_CHECKING:
 SESSION_PATH = "/ws/session"
 NODE_PATH = "/ws/node"
 REALTIME_PATH = "/v1/realtime/translations"
+CAPTIONS_PATH = "/ws/captions"
+# A reader of captions sends nothing.
+CAPTIONS_MESSAGE_BYTES_MAX = 4 << 10
 
 
 @dataclass(slots=True)
@@ -77,7 +83,10 @@ class RunningServer:
     async def drain(self, siblings: SiblingDrain | None = None) -> bool:
         """Finish accepted work; tells whether all of it was finished."""
         self.front.stop_accepting()
-        return await self.instance.drain(siblings)
+        is_done = await self.instance.drain(siblings)
+        # They have the last captions; browsers come back by themselves, to another instance.
+        self.instance.rooms.captions.close("the instance stops")
+        return is_done
 
 
 def url_of(server: ServerSettings, port: int) -> str:
@@ -115,6 +124,7 @@ async def running_server(
             with _noted(server):
                 yield server
         finally:
+            instance.rooms.captions.close("the instance stops")
             if front is not None:
                 await front.close()
             await runner.cleanup()
@@ -166,6 +176,15 @@ def _front(
         asyncio.get_running_loop().call_soon(socket.begin)
         return Ready(socket)
 
+    door = RoomDoor(instance.rooms.captions)
+
+    def captions(wire: WebSocket, head: RequestHead) -> Receiver:
+        _refuse_when_draining(instance)
+        socket = CaptionSocket(wire, door, gate, instance.tasks, reader_of(gate, head))
+        # Nothing can be sent before this returns.
+        asyncio.get_running_loop().call_soon(socket.begin, dict(head.query))
+        return socket
+
     http = runner.server
     assert http is not None
     front = TcpListener(
@@ -173,6 +192,7 @@ def _front(
             SESSION_PATH: SocketRoute(session, _client_limits(server), SUBPROTOCOLS),
             NODE_PATH: SocketRoute(node, _node_limits(server), SUBPROTOCOLS),
             REALTIME_PATH: SocketRoute(realtime, _client_limits(server), (SUBPROTOCOL,)),
+            CAPTIONS_PATH: SocketRoute(captions, _reader_limits(server), SUBPROTOCOLS[:1]),
         },
         http=http,
         options=ListenerOptions(
@@ -261,6 +281,15 @@ def _refuse_when_draining(instance: Instance) -> None:
 def _client_limits(server: ServerSettings) -> WebSocketLimits:
     return WebSocketLimits(
         server.message_bytes_max, server.unread_bytes_max, server.ping_ms, server.dead_ms
+    )
+
+
+def _reader_limits(server: ServerSettings) -> WebSocketLimits:
+    return WebSocketLimits(
+        CAPTIONS_MESSAGE_BYTES_MAX,
+        min(UNREAD_BYTES_MAX, server.unread_bytes_max),
+        server.ping_ms,
+        server.dead_ms,
     )
 
 

@@ -7,7 +7,7 @@ Messages are decoded here, once; behind this file only typed messages travel.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from lingua_scheduler.auth.policy import (
     Forbidden,
@@ -423,13 +423,14 @@ class Talking:
             if self._errors.in_a_row:
                 self._errors.reset()
 
-    def _forbid(self) -> NoReturn:
-        raise Forbidden(self._speech_problem)
+    def _forbid(self) -> None:
+        self._socket.access.forbid(self._speech_problem, self._rooms.code_of(self._session))
 
     def _utterance(self, message: m.Utterance) -> None:
         if (grant := self._socket.access.grant) is not None:
             allow_speech(grant)
             allow_languages(grant, message.src_lang, message.tgt_lang)
+            self._socket.access.check_guest(self._rooms.code_of(self._session))
         self._session.utterances.receive(message)
 
     def _confirmed(self, ack: m.OutcomeAck) -> None:
@@ -466,7 +467,7 @@ class Talking:
         self._rooms.create(self._session, ask)
 
     def _room_join(self, ask: m.RoomJoin) -> None:
-        allow_room(self._socket.grant, ask.preferred_lang)
+        allow_room(self._socket.grant, ask.preferred_lang, ask.room_code)
         self._rooms.join(self._session, ask)
 
     def _tts_started(self, _: m.TtsStarted) -> None:

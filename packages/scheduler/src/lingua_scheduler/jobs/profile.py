@@ -35,6 +35,9 @@ class Target(NamedTuple):
     language: str
     # Empty: the speaker. Else the listeners of a room, `cell/session` of each with spaces between.
     audience: str = ""
+    # Nobody listens to it, some read it: it needs no speech, and in the language that is spoken no
+    # translation either.
+    is_read: bool = False
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,8 +180,25 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         """Return what a job into a language asks of a node."""
         known = self.demands.get(target)
         if known is None:
-            known = self.demands[target] = self._work_out(target)
+            known = self.demands[target] = self._work_out(target, self.pipeline)
         return known
+
+    def demand_for(self, target: Target) -> str:
+        """Return what the job of a target asks of a node."""
+        if not target.is_read:
+            return self.demand_of(target.language)
+        name = f"{target.language} read"
+        known = self.demands.get(name)
+        if known is None:
+            known = self.demands[name] = self._work_out(target.language, self.stages_of(target))
+        return known
+
+    def stages_of(self, target: Target) -> PipelineConfig:
+        """Return the stages of the job of a target."""
+        if not target.is_read:
+            return self.pipeline
+        is_translated = self.pipeline.use_nmt and target.language != self.source
+        return msgspec.structs.replace(self.pipeline, use_nmt=is_translated, use_tts=False)
 
     def terms_of(self, target: str) -> tuple[Term, ...]:
         """Return the glossary terms that a job into a language needs; called if there are any."""
@@ -188,8 +208,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             known = self.terms[target] = glossaries.needed(self.glossary, into)
         return known
 
-    def _work_out(self, target: str) -> str:
-        flags = self.pipeline
+    def _work_out(self, target: str, flags: PipelineConfig) -> str:
         pipeline = PipelineStages(
             flags.use_asr, flags.use_nmt, flags.use_tts, flags.use_semantic, flags.use_tone
         )

@@ -192,7 +192,8 @@ class PartialHeard(_Message, frozen=True):
     """To the owner of listeners: what somebody in their room says."""
 
     partial: PartialResult
-    # Session and language of each; without a language it reads what was said.
+    # Session and language of each; without a language it reads what was said. Captions of a room
+    # are listeners too.
     listeners: tuple[tuple[str, str], ...]
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lingua_cli.logs import EventLog
     from lingua_scheduler.clock import Clock
-    from lingua_scheduler.rooms.member import MemberSession, PeerLink
+    from lingua_scheduler.rooms.member import MemberSession, PeerLink, RoomWatcher
     from lingua_scheduler.state.keys import Cells
     from lingua_scheduler.state.room_scripts import RoomScripts, StoredRoom
     from lingua_scheduler.tasks import Tasks
@@ -47,6 +47,8 @@ class RoomCache:
     clock: Clock
     tasks: Tasks
     log: EventLog
+    # The readers of captions here.
+    watcher: RoomWatcher
     rooms: LocalRooms = field(default_factory=LocalRooms)
     # (code, session) of members whose session was missing at the last check -> since when.
     missing_since_ms: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -81,16 +83,19 @@ class RoomCache:
     def changed(self, room: Room, also: Iterable[str] = ()) -> None:
         """Announce a room that a session of ours changed, here and to other instances."""
         self.rooms.update(room)
+        self.watcher.room_changed(room.code)
         self.announce_members(room.code)
         self.nudge(room.code, room.instances().union(also))
 
     def ended(self, code: str) -> None:
         """Report that a room has ended for lack of speech."""
         gone = RoomExpired(room_code=code, message="nobody spoke for a long time")
+        self.watcher.room_changed(code)
         self.send(self.rooms.end(code), gone)
 
     async def reread(self, code: str) -> None:
         """Read a room again; our members are informed if its participants changed."""
+        self.watcher.room_changed(code)
         known = self.rooms.at(code)
         if known is None:
             return
@@ -118,6 +123,7 @@ class RoomCache:
 
     async def verify(self) -> None:
         """Read all rooms again and accept any version: the store may have lost the latest."""
+        self.watcher.verify()
         for code in self.rooms.codes():
             self.rooms.accept_any_version(code)
         await self.refresh()
@@ -131,7 +137,10 @@ class RoomCache:
             # Members are restored from the known room, perhaps by several tasks at once: it is kept
             # until all of ours are restored.
             await self._restore(before, absent)
-        elif self.rooms.update(room) and before.participants() != room.participants():
+        elif self.rooms.update(room) and (before.participants(), before.readers) != (
+            room.participants(),
+            room.readers,
+        ):
             self.announce_members(room.code)
 
     async def _restore(self, known: Room, names: Iterable[str]) -> None:
@@ -238,12 +247,15 @@ def room_from(stored: StoredRoom) -> Room:
         created_at_ms=stored.created_at_ms,
         spoke_at_ms=stored.spoke_at_ms,
         members=members,
+        feeds=stored.feeds,
     )
 
 
 def members_message(room: Room) -> RoomMembers:
     """Return the message that lists the members of a room."""
-    return RoomMembers(room_code=room.code, members=room.participants())
+    return RoomMembers(
+        room_code=room.code, members=room.participants(), readers=room.readers or None
+    )
 
 
 def entering_again(room: Room, member: RoomMember) -> RoomEntry:

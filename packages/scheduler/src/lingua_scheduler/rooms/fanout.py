@@ -20,7 +20,7 @@ from lingua_scheduler.peers.messages import ListenerOutcomeReady, OutboxPosition
 from lingua_wire.codec import EncodedAudio
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lingua_scheduler.jobs.result import StoredResult
     from lingua_scheduler.rooms.member import OutcomeListener, PeerLink
@@ -109,12 +109,15 @@ class Fanout:
         cells: Cells,
         peers: PeerLink,
         tasks: Tasks,
+        captioned: Callable[[str], None],
     ) -> None:
         self._sessions = sessions
         self._results = results
         self._cells = cells
         self._peers = peers
         self._tasks = tasks
+        # Called with the listener that stands for a room's captions (`@code|language`).
+        self._captioned = captioned
 
     def announce(self, heard: ListenerOutcome) -> None:
         """Announce an outcome in listeners' outboxes to their owners, here and elsewhere."""
@@ -138,6 +141,11 @@ class Fanout:
 
     def receive(self, ready: ListenerOutcomeReady) -> None:
         """Deliver an outcome to listeners here; its result is read first if it is not in memory."""
+        captions = [place.session for place in ready.places if place.session.startswith("@")]
+        for name in captions:
+            self._captioned(name)
+        if len(captions) == len(ready.places):
+            return
         outcome = ready.outcome()
         kind, heard_id = reference_of(outcome)
         if kind != "completed" or self._results.get(heard_id) is not None:

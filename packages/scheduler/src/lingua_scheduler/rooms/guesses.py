@@ -24,6 +24,8 @@ OWN_AT_ONCE = 10
 # All sessions that guessed wrong, together.
 ALL_PER_S = 20
 ALL_AT_ONCE = 200
+# Of how many it is remembered; the one that guessed longest ago is forgotten first.
+GUESSERS_MAX = 10_000
 
 
 class Guesses:
@@ -44,8 +46,12 @@ class Guesses:
     def wrong(self, session: str) -> None:
         """Count a wrong code."""
         now = self._clock.now_ms()
-        self._own.setdefault(session, TokenBucket(OWN_PER_S, OWN_AT_ONCE)).take(now)
+        own = self._own.pop(session, None) or TokenBucket(OWN_PER_S, OWN_AT_ONCE)
+        self._own[session] = own
+        own.take(now)
         self._all.take(now)
+        if len(self._own) > GUESSERS_MAX:
+            del self._own[next(iter(self._own))]
 
     def forget(self, present: Container[str]) -> None:
         """Forget sessions that have ended."""

@@ -94,6 +94,16 @@ class OutcomeListener(Protocol):
         """Deliver released outcomes in the order of their positions."""
 
 
+class RoomWatcher(Protocol):
+    """Those here who follow rooms without being members."""
+
+    def room_changed(self, code: str) -> None:
+        """Note that a room changed or ended."""
+
+    def verify(self) -> None:
+        """Note that the store may have lost what it knew of them."""
+
+
 class PeerLink(Protocol):
     """The way to other instances."""
 

@@ -101,6 +101,11 @@ class RoomService:
         """Pass signalling to another member, unless that member does not want this voice."""
         self._queue.add(session, partial(self._relay, session, signal))
 
+    def code_of(self, session: MemberSession) -> str:
+        """Return the code of a session's room, '' if it is in none."""
+        room = self._room_of(session)
+        return room.code if room is not None else ""
+
     def receive_relayed(self, session: str, message: bytes) -> None:
         """Pass on signalling of a member on another instance to a member here."""
         self._cache.send((session,), _signals.decode(message))
@@ -247,6 +252,10 @@ class RoomService:
         self._rooms.left(session.record.id)
         if answer.room is not None:
             self._cache.changed(room_from(answer.room), room.instances())
+        else:
+            # It has ended: nobody is left but readers.
+            self._cache.watcher.room_changed(room.code)
+            self._cache.nudge(room.code, room.instances())
 
     # While in a room
 

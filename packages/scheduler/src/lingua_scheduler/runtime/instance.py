@@ -22,8 +22,10 @@ from lingua_scheduler.metrics import LiveMetrics
 from lingua_scheduler.peers.sender import PeerSender
 from lingua_scheduler.rooms.audience import AudienceFinder
 from lingua_scheduler.rooms.cache import RoomCache
+from lingua_scheduler.rooms.caption_feeds import CaptionFeeds
 from lingua_scheduler.rooms.command_queue import RoomCommandQueue
 from lingua_scheduler.rooms.fanout import Fanout, SharedResults
+from lingua_scheduler.rooms.guesses import Guesses
 from lingua_scheduler.rooms.membership import RoomMembership
 from lingua_scheduler.rooms.service import RoomService
 from lingua_scheduler.runtime.buffered_slices import BufferedSlices
@@ -85,6 +87,7 @@ class RoomParts:
     cache: RoomCache
     audience: AudienceFinder
     membership: RoomMembership
+    captions: CaptionFeeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +143,14 @@ class Instance:
         results = SharedResults(self.store)
         retry = StoreRetry()
         held = HeldJobs(self.nodes)
-        self.effects = self._build_effects(results, retry, held, sender or self._sender())
-        self.rooms = self._build_rooms(retry)
+        captions = CaptionFeeds(
+            settings=settings,
+            tasks=self.tasks,
+            rooms=lambda: self.rooms.cache,
+            guesses=Guesses(self.clock),
+        )
+        self.effects = self._build_effects(results, retry, held, sender or self._sender(), captions)
+        self.rooms = self._build_rooms(retry, captions)
         self.node_parts = self._build_nodes(retry, held)
         self.client_parts = self._build_clients(results, retry)
         self.peers, self.loops = self._build_loops()
@@ -151,7 +160,12 @@ class Instance:
         return PeerSender(self._connection, prefix, self.id, maxlen=maxlen)
 
     def _build_effects(
-        self, results: SharedResults, retry: StoreRetry, held: HeldJobs, sender: PeerSender
+        self,
+        results: SharedResults,
+        retry: StoreRetry,
+        held: HeldJobs,
+        sender: PeerSender,
+        captions: CaptionFeeds,
     ) -> Effects:
         settings, store, cells = self.settings, self.store, self.cells
         job_log = JobLog(settings.log)
@@ -167,7 +181,14 @@ class Instance:
             held=held,
             fetcher=JobFetcher(store, cells, self.clock, self.nodes, writer),
             outcomes=OutcomeRouter(self.sessions, self.jobs, held, writer, job_log),
-            fanout=Fanout(self.sessions, results, cells, writer, self.tasks),
+            fanout=Fanout(
+                self.sessions,
+                results,
+                cells,
+                peers=writer,
+                tasks=self.tasks,
+                captioned=captions.captioned,
+            ),
             peers=writer,
             moves=MoveReporter(
                 metrics=self.metrics,
@@ -184,7 +205,7 @@ class Instance:
             tasks=self.tasks,
         )
 
-    def _build_rooms(self, retry: StoreRetry) -> RoomParts:
+    def _build_rooms(self, retry: StoreRetry, captions: CaptionFeeds) -> RoomParts:
         cache = RoomCache(
             store=RoomScripts.of(self._connection, self.cells, self.settings),
             sessions=self.sessions,
@@ -193,13 +214,19 @@ class Instance:
             clock=self.clock,
             tasks=self.tasks,
             log=self.log,
+            watcher=captions,
         )
         queue = RoomCommandQueue(self.tasks, self.settings.jobs.retry_after_ms)
         return RoomParts(
             service=RoomService(cache, queue, retry),
             cache=cache,
-            audience=AudienceFinder(cache),
+            audience=AudienceFinder(
+                cache,
+                serves=self.fleet.serves,
+                keeps_captions=self.settings.rooms.captions_kept > 0,
+            ),
             membership=RoomMembership(cache, queue, retry),
+            captions=captions,
         )
 
     def _build_streams(self) -> StreamParts:
@@ -222,6 +249,7 @@ class Instance:
             # It is asked when the instance runs; then `peers` is there.
             understands=lambda instance: self.peers.know_partials(instance),  # noqa: PLW0108
             metrics=metrics,
+            captions=self.rooms.captions.partial,
         )
         return StreamParts(hub, hosted, router)
 

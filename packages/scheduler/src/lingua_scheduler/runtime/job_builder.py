@@ -72,7 +72,9 @@ def build_job(
             session=record.id,
             index=utterance.index,
             lane=target.lane,
-            demand=profile.demands.get(target.language) or profile.demand_of(target.language),
+            demand=profile.demand_for(target)
+            if target.is_read
+            else profile.demands.get(target.language) or profile.demand_of(target.language),
             turn=utterance.turn if in_turn else "",
             is_slice=utterance.is_slice,
             closes_turn=in_turn and not utterance.is_slice,
@@ -141,7 +143,7 @@ def _assignment(
         tgt_lang=target.language,
         dialect=profile.dialect,
         features=profile.features,
-        pipeline=profile.pipeline,
+        pipeline=profile.stages_of(target),
         audio=b"",
         audio_format=profile.audio.name,
         sample_rate=profile.audio.sample_rate,

@@ -72,6 +72,9 @@ class Wanted:
     same_language: tuple[str, ...]
     # Those without a language.
     silent: tuple[str, ...]
+    # Languages of captions that are a translation of the speaker's, and those that are not.
+    read: tuple[str, ...] = ()
+    read_same: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -87,14 +90,22 @@ class Room:
     spoke_at_ms: int
     # By session id, in the order of entry.
     members: dict[str, RoomMember]
+    # Language -> instance -> its readers of captions, who are no members.
+    feeds: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def participants(self) -> tuple[Participant, ...]:
         """Return the members for a `room_members` message."""
         return tuple(member.participant() for member in self.members.values())
 
     def instances(self) -> set[str]:
-        """Return the instances of the members' clients."""
-        return {member.instance for member in self.members.values()}
+        """Return the instances of the members' clients and of readers."""
+        reading = {name for instances in self.feeds.values() for name in instances}
+        return {member.instance for member in self.members.values()} | reading
+
+    @property
+    def readers(self) -> int:
+        """Return how many read the captions, as far as it is known."""
+        return sum(count for instances in self.feeds.values() for count in instances.values())
 
     def places_of(self, names: Iterable[str]) -> str:
         """Return the places of members' outboxes: `cell/session`, separated by spaces."""
@@ -127,7 +138,14 @@ class Room:
             else:
                 lanes.setdefault(wanted, []).append(session)
         ranked = sorted(lanes.items(), key=lambda lane: (-len(lane[1]), lane[0]))
-        return Wanted({lang: tuple(who) for lang, who in ranked}, tuple(same), tuple(silent))
+        read = sorted(self.feeds)
+        return Wanted(
+            {lang: tuple(who) for lang, who in ranked},
+            tuple(same),
+            tuple(silent),
+            tuple(lang for lang in read if base_of(lang) != spoken),
+            tuple(lang for lang in read if base_of(lang) == spoken),
+        )
 
 
 class LocalRooms:
@@ -199,6 +217,11 @@ class LocalRooms:
         for session in ours:
             self.left(session)
         return ours
+
+
+def captions_of(code: str, lang: str) -> str:
+    """Return the listener that stands for a room's captions in a language."""
+    return f"@{code}|{lang}"
 
 
 def check_code(code: str) -> str:

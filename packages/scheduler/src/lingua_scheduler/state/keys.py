@@ -174,6 +174,13 @@ FAMILIES = (
         "its last member leaving; room_check after idle_ms without speech",
     ),
     KeyFamily(
+        "captions:<code>|<language>",
+        "hash",
+        "what was said in a room in one language: the latest captions, numbered "
+        "(includes/caption.lua)",
+        "the end of the room; the oldest beyond rooms.captions_kept",
+    ),
+    KeyFamily(
         "revoked",
         "zset",
         "kind|tenant|id or subject of a token -> ms until its refusal ends (only in c0)",

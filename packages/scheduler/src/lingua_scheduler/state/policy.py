@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 CLAIM_MS = 1000
 # A step for this many listeners takes less than a millisecond.
 HEAR_AT_ONCE = 16
+# Captions that are kept for readers who lost their connection, also if rooms keep none.
+CAPTIONS_MIN = 32
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +45,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     sticky_pools: bool = True
     # Listeners that get an outcome in the step that releases it; others get it in later steps.
     hear_at_once: int = HEAR_AT_ONCE
+    # Captions of a room in one language that are kept, and their bytes.
+    captions_max: int = 200
+    caption_bytes_max: int = 256 << 10
     # Placements return the nodes that they considered.
     explains: bool = False
 
@@ -94,6 +99,8 @@ def of_jobs(settings: Settings) -> dict[str, Any]:
     elsewhere = {
         "resume_ms": settings.sessions.resume_ms,
         "kept_bytes_max": settings.rooms.kept_bytes_max,
+        "captions_max": max(CAPTIONS_MIN, settings.rooms.captions_kept),
+        "caption_bytes_max": settings.rooms.caption_bytes_max,
         "explains": settings.log.jobs == "all",
         "hear_at_once": HEAR_AT_ONCE,
     }

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # How often a room's members are checked.
 CHECK_MS = 10_000
+# How long an instance with readers of captions may be silent before it is forgotten.
+FEED_MS = 30_000
 
 
 class RoomPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,12 +36,14 @@ class RoomPolicy(msgspec.Struct, frozen=True, kw_only=True):
     members_max: int = 100
     idle_ms: int = 1_800_000
     check_ms: int = CHECK_MS
+    feed_ms: int = FEED_MS
+    feeds_max: int = 8
 
     @classmethod
     def of(cls, settings: Settings) -> RoomPolicy:
         """Return the numbers of the settings."""
         rooms = settings.rooms
-        return cls(members_max=rooms.members_max, idle_ms=rooms.idle_ms)
+        return cls(members_max=rooms.members_max, idle_ms=rooms.idle_ms, feeds_max=rooms.feeds_max)
 
 
 class RoomEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,6 +87,10 @@ class StoredRoom(NamedTuple):
     created_at_ms: int
     spoke_at_ms: int
     members: tuple[StoredMember, ...]
+    # Language -> instance -> its readers of captions.
+    feeds: dict[str, dict[str, int]] = {}  # noqa: RUF012 the default of a tuple, never changed
+    # The languages that have captions.
+    captioned: tuple[str, ...] = ()
 
 
 class RoomAnswer(NamedTuple):
@@ -125,7 +133,7 @@ class RoomScripts:
 
     @classmethod
     def of(cls, connection: Connection, cells: Cells, settings: Settings) -> RoomScripts:
-        """Return the numbers of the settings."""
+        """Return the scripts with the numbers of the settings."""
         return cls(connection, cells, RoomPolicy.of(settings))
 
     def cell_of(self, code: str) -> Cell:
@@ -192,6 +200,14 @@ class RoomScripts:
         key = cell.key("room", code)
         return int(await self.runner.command(cell, ("HGET", key, "version")) or 0)
 
+    async def feed(
+        self, code: str, tenant: str, language: str, instance: str, readers: int
+    ) -> RoomAnswer:
+        """Note how many readers of captions an instance has; -1: it has no feed any more."""
+        words = (self._policy, code, tenant, language, instance, readers)
+        raw = await self.runner.run("room_feed", self.cell_of(code), words)
+        return read_room_answer(code, raw)
+
     async def check(self, code: str) -> RoomAnswer:
         """Check a room whose timer is due; `GONE` returns the room as it was when it ended."""
         return read_room_answer(
@@ -248,7 +264,17 @@ def read_room(code: str, raw: list[bytes]) -> StoredRoom:
         created_at_ms=int(fields["created_at"]),
         spoke_at_ms=int(fields["spoke_at"]),
         members=tuple(members),
+        feeds={
+            name[2:]: read_feeds(value) for name, value in fields.items() if name.startswith("r:")
+        },
+        captioned=tuple(sorted(name[2:] for name in fields if name.startswith("c:"))),
     )
+
+
+def read_feeds(text: str) -> dict[str, int]:
+    """Read `instance until readers ...`: the readers of each instance."""
+    words = text.split(" ")
+    return {words[at]: int(words[at + 2]) for at in range(0, len(words), 3)}
 
 
 def read_member(session: str, fields: dict[str, str], voices: dict[str, bool]) -> StoredMember:

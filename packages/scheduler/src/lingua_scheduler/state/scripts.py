@@ -3,7 +3,9 @@
 One file in `lua/` is one verb: a function of the file's name, which gets the arguments of the call.
 `lua/includes/` contains what verbs share. The library has every include once, what it needs before
 it, and then every verb in a block of its own, so that the helpers of one verb are not visible to
-another. Nothing is created when a verb is called: all functions exist once per server.
+another. What only verbs of one noun need (`room_enter`, `room_leave`) is in a block around these:
+Lua allows 200 names in one block. Nothing is created when a verb is called: all functions exist
+once per server.
 
 While a server loads a library, no function of Lua or of the server can be used. They are looked up
 at the first call, and are then as fast to reach as our own functions: the sources write
@@ -59,13 +61,24 @@ def load_scripts() -> dict[str, Script]:
 def build_scripts(folder: Traversable, names: Sequence[str]) -> dict[str, Script]:
     """Build the library of these verbs."""
     parts: dict[str, str] = {}
-    verbs = []
+    # Noun -> its verbs; include -> the nouns whose verbs need it.
+    verbs: dict[str, list[str]] = {}
+    nouns_of: dict[str, set[str]] = {}
     for name in names:
-        source = folder.joinpath(f"{name}.lua").read_text()
+        source, noun = folder.joinpath(f"{name}.lua").read_text(), name.partition("_")[0]
         check_head(name, source)
-        collect(folder, source, parts, ())
-        verbs.append(verb(name, source))
-    library = FunctionLibrary.of(bind(inline("".join([VERBS, *parts.values(), *verbs]))))
+        own: dict[str, str] = {}
+        collect(folder, source, own, ())
+        for path, text in own.items():
+            parts.setdefault(path, text)
+            nouns_of.setdefault(path, set()).add(noun)
+        verbs.setdefault(noun, []).append(verb(name, source))
+    shared = [text for path, text in parts.items() if len(nouns_of[path]) > 1]
+    blocks = []
+    for noun, code in verbs.items():
+        private = [text for path, text in parts.items() if nouns_of[path] == {noun}]
+        blocks += ["do\n", *private, *code, "end\n"] if private else code
+    library = FunctionLibrary.of(bind(inline("".join([VERBS, *shared, *blocks]))))
     return {name: library.script(name) for name in names}
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from lingua_scheduler.jobs.profile import Target
 from lingua_scheduler.peers.messages import PartialHeard
+from lingua_scheduler.session.rooms import captions_of
 from lingua_wire.to_client import PartialResult
 
 if TYPE_CHECKING:
@@ -63,12 +64,15 @@ class PartialRouter:
         *,
         understands: Callable[[str], bool],
         metrics: StreamMetrics,
+        captions: Callable[[str, PartialResult], None],
     ) -> None:
         self._sessions = sessions
         self._rooms = rooms
         self._peers = peers
         # Whether an instance is of a release that knows partial results.
         self._understands = understands
+        # Called with the listener that stands for a room's captions, for their readers here.
+        self._captions = captions
         self._to_speakers = metrics.partial_results_total.labels(receiver="speaker")
         self._to_listeners = metrics.partial_results_total.labels(receiver="listener")
 
@@ -78,9 +82,16 @@ class PartialRouter:
         if room is None:
             return profile.own_targets()
         wanted = room.wanted_by_others(session, profile.source)
-        if not wanted.lanes and not wanted.same_language:
+        if not (wanted.lanes or wanted.same_language or wanted.read or wanted.read_same):
             return profile.own_targets()
-        return tuple(Target(code, code) for code in wanted.lanes)
+        read = (code for code in wanted.read if code not in wanted.lanes)
+        targets = (
+            *(Target(code, code) for code in wanted.lanes),
+            *(Target(code, code, is_read=True) for code in read),
+        )
+        if not targets and wanted.read_same:
+            return (Target(profile.source, profile.source, is_read=True),)
+        return targets
 
     def publish(
         self,
@@ -120,6 +131,13 @@ class PartialRouter:
                     here.append((name, code))
                 elif self._understands(instance):
                     elsewhere.setdefault(instance, []).append((name, code))
+        for code, instances in room.feeds.items():
+            reads = (captions_of(room.code, code), AS_SPOKEN if code in wanted.read_same else code)
+            for instance in instances:
+                if instance == self._peers.instance:
+                    here.append(reads)
+                elif self._understands(instance):
+                    elsewhere.setdefault(instance, []).append(reads)
         for instance, listeners in elsewhere.items():
             self._peers.write(instance, PartialHeard(message, tuple(listeners)))
         self.receive(PartialHeard(message, tuple(here)))
@@ -131,7 +149,9 @@ class PartialRouter:
             message = by_language.get(code)
             if message is None:
                 message = by_language[code] = in_language(heard.partial, code)
-            if self._send(name, message, ""):
+            if name.startswith("@"):
+                self._captions(name, message)
+            elif self._send(name, message, ""):
                 self._to_listeners.inc()
 
     def _send(self, session: str, message: PartialResult, stream_id: str) -> bool:

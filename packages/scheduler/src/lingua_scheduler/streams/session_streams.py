@@ -97,7 +97,7 @@ class SessionStreams:
         )
         self.current = stream
         spec = StreamSpec(
-            demand=profile.demand_of(targets[0].language),
+            demand=profile.demand_for(targets[0]),
             lane=targets[0].lane,
             session=record.id,
             fence=record.fence,

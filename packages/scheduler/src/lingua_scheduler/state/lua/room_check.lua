@@ -1,10 +1,11 @@
 -- Checks a room whose timer is due: it ends after a long time without speech; else its members are
--- returned, so that the caller can check their sessions, and the timer is set again.
+-- returned, so that the caller can check their sessions, and the timer is set again. Instances with
+-- readers of captions that have fallen silent are removed.
 -- KEYS: due
 -- ARGV: now_ms, policy (as room_enter), code
 -- Returns: {OK, now, [field, value, ...]} | {GONE, now, [...]} as it was when it ended
 --   | {FENCED, now, 'no_room'}
--- Writes: due, room (when it ends)
+-- Writes: due, room, captions (when it ends)
 -- Cost: O(fields of the room)
 --- @include "includes/cell"
 --- @include "includes/room"
@@ -21,6 +22,14 @@ local function room_check(ARGV)
     room_end(code, key)
     return answer
   end
+  local changed = false
+  for _, field in ipairs(redis.call('HKEYS', key)) do
+    if string.sub(field, 1, 2) == 'r:' then
+      local feeds = redis.call('HGET', key, field)
+      changed = feeds_write(key, field, feeds_kept(feeds), feeds) or changed
+    end
+  end
+  if changed then room_changed(key) end
   room_arm(code, key, policy)
   return room_answer(Reply.OK, key)
 end

@@ -4,7 +4,7 @@
 -- ARGV: now_ms, code, instance ('' = any), session, joined_at ('' = any), ...
 -- Returns: {OK, now, [field, value, ...]} the whole room, no fields if it has ended
 --   | {ALREADY, now, [...]} none of them was a member | {FENCED, now, 'no_room'}
--- Writes: room, due
+-- Writes: room, due, captions (when it ends)
 -- Cost: O(fields of the room + sessions)
 --- @include "includes/cell"
 --- @include "includes/room"

@@ -5,6 +5,8 @@
 -- refers to it. `from:<speaker>` in the listener's session is `epoch:number` of the latest one, so
 -- that each arrives once and in order, from whichever instance.
 --- @include "includes/cell"
+--- @include "includes/heard_place"
+--- @include "includes/caption"
 local HEARD_FIELDS, HEARD_LISTED_MAX, HEARD_AT_ONCE = 2, 128, 500
 
 -- Computed once for all listeners, because rooms are large.
@@ -14,14 +16,6 @@ local function heard_item(id, kind, head, at)
     epoch = epoch, number = number, speaker = speaker, from = 'from:' .. speaker,
     entry = 'heard ' .. head .. '\n' .. kind .. ' ' .. id, place = epoch .. ':' .. number,
     place_before = epoch .. ':' .. string.format('%.0f', number - 1) }
-end
-
--- Tells whether a listener, whose latest outcome of this speaker is `place`, already has the item.
-local function heard_before(place, item)
-  if not place or place == item.place_before then return false end
-  local epoch, number = string.match(place, '^(%d+):(%d+)$')
-  local by_epoch = item.epoch - epoch
-  return by_epoch < 0 or (by_epoch == 0 and item.number - number <= 0)
 end
 
 -- Keeps a result for listeners of this cell. The kept results of a speaker are bounded in bytes:
@@ -62,6 +56,10 @@ end
 -- Puts an outcome into one listener's outbox, once. Adds to `rows`: listener, owner, epoch, seq;
 -- `heard_note` must follow. Returns false if the session does not exist.
 local function hear(name, item, policy, rows)
+  if string.byte(name) == 64 then
+    caption_put(name, item, policy)
+    return true
+  end
   local key = SESSION .. name
   local l = redis.call('HMGET', key, 'epoch', 'owner', 'closed', 'seq', 'trimmed', item.from)
   if not l[1] then return false end
@@ -82,7 +80,7 @@ end
 
 -- The listeners of `rows` have the item: their outboxes refer to it, their owners are informed.
 local function heard_note(item, rows, out)
-  if #rows == 0 then return end
+  if #rows == 0 and not item.told then return end
   local holders = {}
   for at = 1, item.is_kept and #rows or 0, 4 do
     holders[#holders + 1], holders[#holders + 2] = rows[at], ''
@@ -91,6 +89,7 @@ local function heard_note(item, rows, out)
     local last = math.min(at + HEARD_AT_ONCE - 1, #holders)
     redis.call('HSET', BASE .. 'heard:' .. item.id, unpack(holders, at, last))
   end
+  for _, word in ipairs(item.told or {}) do rows[#rows + 1] = word end
   out.heard = out.heard or {}
   out.heard[#out.heard + 1] = { item.id, item.kind .. ' ' .. item.head, rows }
 end
