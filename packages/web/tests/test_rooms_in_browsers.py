@@ -117,3 +117,79 @@ def test_every_listener_has_every_utterance_once_and_in_order(
     assert problems_of(eva) == []
     for page in (ann, ben, eva):
         page.context.close()
+
+
+def test_a_stage_and_an_overlay_show_what_is_said(speaker: Browser, scheduler: Running) -> None:
+    url = scheduler.url()
+    ann, code = create_room(speaker, url, "Ann")
+    wide = {"width": 1280, "height": 720}
+    stage = open_page(speaker, f"{url}/room/{code}/stage?lang=es&lang2=de", viewport=wide)
+    overlay = open_page(speaker, f"{url}/room/{code}/overlay?lang=fr", viewport=wide)
+    expect(stage.locator("body")).to_have_attribute("data-state", "open")
+    expect(overlay.locator("body")).to_have_attribute("data-state", "open")
+    ann.locator("#room-button").click()
+    ann.locator("#talk").click()
+    for lang in ("es", "de"):
+        column = stage.locator(f".column[lang={lang}] li")
+        expect(column.nth(1)).to_contain_text(f"[{lang}] utterance")
+        expect(column.first.locator(".name")).to_have_text("Ann")
+    expect(overlay.locator(".column li").first).to_contain_text("[fr] utterance")
+    # OBS puts its picture behind the page.
+    shown = overlay.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    assert shown == "rgba(0, 0, 0, 0)"
+    expect(overlay.locator("#head")).to_be_hidden()
+    stage.get_by_label("and in").select_option("")
+    expect(stage.locator(".column")).to_have_count(1)
+    assert "lang2" not in stage.url
+    for page in (ann, stage, overlay):
+        page.context.close()
+
+
+def test_who_is_here_leaves_and_comes_back_is_seen(speaker: Browser, scheduler: Running) -> None:
+    url = scheduler.url()
+    ann, code = create_room(speaker, url, "Ann")
+    ben = join(speaker, url, code, "Ben", "de-DE")
+    members = ann.locator("#members li")
+    expect(members.nth(1)).to_have_text("Benreads German")
+    expect(ben.locator("#members li").nth(1)).to_have_text("Bendu · liest Deutsch")
+    ben.locator("#target").click()
+    ben.get_by_role("combobox").fill("Italienisch")
+    ben.keyboard.press("Enter")
+    expect(members.nth(1)).to_have_text("Benreads Italian")
+    # A page that is loaded again takes its own place, not a second one.
+    ben.reload()
+    ben.locator("#room-join button").click()
+    expect(ben.locator("#people")).to_be_visible()
+    expect(members).to_have_count(2)
+    ben.locator("#room-button").click()
+    ben.get_by_role("button", name="Raum verlassen").click()
+    expect(members).to_have_count(1)
+    expect(ben.get_by_role("alert")).to_have_text("Du hast den Raum verlassen.")
+    assert ben.url == f"{url}/"
+    assert problems_of(ann) == problems_of(ben) == []
+    for page in (ann, ben):
+        page.context.close()
+
+
+def test_a_speaker_is_told_if_there_is_nothing_to_translate(
+    speaker: Browser, scheduler: Running
+) -> None:
+    ann, code = create_room(speaker, scheduler.url(), "Ann")
+    ann.locator("#room-button").click()
+    ann.locator("#talk").click()
+    expect(ann.locator("#status")).to_have_text("Listening. Nobody else is here yet.")
+    same = join(speaker, scheduler.url(), code, "Bob", "en-US")
+    expect(ann.locator("#status")).to_contain_text("Everyone here reads this language")
+    other = join(speaker, scheduler.url(), code, "Eva", "es-ES")
+    expect(ann.locator("#status")).to_have_text("Listening. Speak now.")
+    for page in (ann, same, other):
+        page.context.close()
+
+
+def test_a_wrong_code_is_told(speaker: Browser, scheduler: Running) -> None:
+    page = open_page(speaker, scheduler.url())
+    page.locator("#room-button").click()
+    page.get_by_label("Code of a room").fill("000 000")
+    page.get_by_role("button", name="Join").click()
+    expect(page.get_by_role("alert")).to_contain_text("There is no room with this code.")
+    page.context.close()

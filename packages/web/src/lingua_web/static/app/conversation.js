@@ -13,6 +13,8 @@ import { TOKEN_CODES } from "./problems.js";
 const OPEN_MS = 8000;
 const SPEAKS_MS = 2500;
 
+const base = (code) => code.toLowerCase().split("-")[0];
+
 export class Conversation {
   #view;
   #token = "";
@@ -122,6 +124,15 @@ export class Conversation {
     if (this.#session && this.#session.state !== "closed") {
       this.#session.update({ source, targets: [target], preferredLang: reads });
     }
+  }
+
+  /** Who gets what one says: "others", "same" (they all read one's own language), "nobody". */
+  get audience() {
+    const others = [...this.#members.values()].filter((member) => !member.isMe);
+    if (!this.room || others.some((member) => base(member.lang) !== base(this.languages.source))) {
+      return "others";
+    }
+    return others.length ? "same" : "nobody";
   }
 
   nameOf(speakerId) {

@@ -25,10 +25,7 @@ const view = {
   showState(name, { isBack = false } = {}) {
     const wasAway = state.name === "reconnecting";
     state.name = name;
-    const keys = { idle: "", listener: "", listening: "listening" };
-    const status = byId("status");
-    status.textContent = name in keys ? (keys[name] ? text(keys[name]) : "") : text(name);
-    status.dataset.kind = name === "reconnecting" ? "trouble" : "";
+    showStatus();
     if (isBack && wasAway) showNews(text("reconnected"));
     const isOn = conversation.isSpeaking || name === "connecting";
     byId("talk").setAttribute("aria-pressed", String(isOn));
@@ -79,7 +76,10 @@ const view = {
     });
   },
 
-  showMembers: (members) => roomPanel.showMembers(members),
+  showMembers(members) {
+    roomPanel.showMembers(members);
+    showStatus();
+  },
 
   showRoom(code, reason) {
     state.wantedRoom = "";
@@ -104,6 +104,15 @@ const view = {
 const conversation = new Conversation(view);
 const roomPanel = new RoomPanel(conversation);
 let picker;
+
+function showStatus() {
+  const audience = { others: "listening", same: "listeningSame", nobody: "listeningAlone" };
+  const keys = { idle: "", listener: "", listening: audience[conversation.audience] };
+  const key = keys[state.name] ?? state.name;
+  const status = byId("status");
+  status.textContent = key ? text(key) : "";
+  status.dataset.kind = state.name === "reconnecting" ? "trouble" : "";
+}
 
 function speakerName({ speaker, isOwn }) {
   return isOwn ? text("you") : conversation.nameOf(speaker) || text("someone");

@@ -17,6 +17,8 @@ export default {
   listenerHint: "Hier liest und hörst du, was andere sagen. Drück den Knopf, um auch zu sprechen.",
   connecting: "Verbinden…",
   listening: "Ich höre zu. Sprich jetzt.",
+  listeningSame: "Ich höre zu. Alle hier lesen diese Sprache: es gibt nichts zu übersetzen.",
+  listeningAlone: "Ich höre zu. Sonst ist noch niemand hier.",
   finishing: "Der letzte Satz wird fertig…",
   stopped: "Angehalten.",
   reconnecting: "Die Verbindung ist weg. Sie wird neu aufgebaut; nichts, was du sagst, geht verloren.",

@@ -17,6 +17,8 @@ export default {
   listenerHint: "You will read and hear here what others say. Press the button to speak too.",
   connecting: "Connecting…",
   listening: "Listening. Speak now.",
+  listeningSame: "Listening. Everyone here reads this language: there is nothing to translate.",
+  listeningAlone: "Listening. Nobody else is here yet.",
   finishing: "Finishing the last sentence…",
   stopped: "Stopped.",
   reconnecting: "The connection is lost. Reconnecting; nothing you say is lost.",

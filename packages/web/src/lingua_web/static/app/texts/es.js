@@ -17,6 +17,8 @@ export default {
   listenerHint: "Aquí leerás y oirás lo que digan los demás. Pulsa el botón para hablar tú también.",
   connecting: "Conectando…",
   listening: "Te escucho. Habla ahora.",
+  listeningSame: "Te escucho. Todos aquí leen este idioma: no hay nada que traducir.",
+  listeningAlone: "Te escucho. Aún no hay nadie más.",
   finishing: "Terminando la última frase…",
   stopped: "Parado.",
   reconnecting: "Se ha perdido la conexión. Reconectando; nada de lo que digas se pierde.",

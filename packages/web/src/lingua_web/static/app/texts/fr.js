@@ -17,6 +17,8 @@ export default {
   listenerHint: "Vous lirez et entendrez ici ce que disent les autres. Appuyez sur le bouton pour parler aussi.",
   connecting: "Connexion…",
   listening: "J’écoute. Parlez maintenant.",
+  listeningSame: "J’écoute. Tout le monde ici lit cette langue : il n’y a rien à traduire.",
+  listeningAlone: "J’écoute. Il n’y a encore personne d’autre.",
   finishing: "La dernière phrase se termine…",
   stopped: "Arrêté.",
   reconnecting: "La connexion est perdue. Reconnexion en cours ; rien de ce que vous dites n’est perdu.",
