@@ -3,6 +3,7 @@
     bench ──► translate ──► speech ──► node ───┐
       │           ├───────► client ────────────┼──► wire
       └───────────┴───────► scheduler ──► cli ─┘
+                                └───────► web
 
     Inside the scheduler:
 
@@ -33,7 +34,8 @@ PACKAGE_IMPORTS: dict[str, set[str]] = {
     "lingua_client": {"lingua_wire"},
     "lingua_node": {"lingua_wire"},
     "lingua_cli": {"lingua_wire"},
-    "lingua_scheduler": {"lingua_wire", "lingua_cli"},
+    "lingua_web": set(),
+    "lingua_scheduler": {"lingua_wire", "lingua_cli", "lingua_web"},
     "lingua_speech": {"lingua_wire", "lingua_node", "lingua_cli"},
 }
 PACKAGE_IMPORTS["lingua_translate"] = {*PACKAGE_IMPORTS}

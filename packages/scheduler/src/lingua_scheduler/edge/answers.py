@@ -326,3 +326,26 @@ class StatsAnswer(ApiAnswer, frozen=True, kw_only=True):
     web_clients: ClientStats
     nodes: NodeStats
     jobs: JobStats
+
+
+# The pages for people
+
+
+class WebLanguage(ApiAnswer, frozen=True, kw_only=True):
+    """A language that nodes recognise or translate into."""
+
+    code: str
+    # In English; a page translates it if it can.
+    name: str
+
+
+class WebConfig(ApiAnswer, frozen=True, kw_only=True):
+    """What the page for people asks before it opens a session."""
+
+    version: str
+    tokens_required: bool
+    # A node serves every language; then `languages` are all that have a name.
+    serves_any: bool
+    languages: tuple[WebLanguage, ...]
+    # `en>es`: spoken English becomes Spanish. Only those that nodes declare.
+    pairs: tuple[str, ...]

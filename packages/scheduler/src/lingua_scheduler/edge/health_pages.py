@@ -1,4 +1,4 @@
-"""The HTTP pages about the instance itself: index, probes, health, metrics and counts."""
+"""The HTTP pages about the instance itself: probes, health, metrics and counts."""
 
 from __future__ import annotations
 
@@ -27,23 +27,6 @@ PROBE_FRESH_MS = 100
 # How many cells are probed. One that responds is enough: the instance can serve that cell.
 PROBED_CELLS = 4
 PLAIN = "text/plain; charset=utf-8"
-HTML = "text/html; charset=utf-8"
-
-INDEX = f"""<!doctype html>
-<html lang="en">
-<title>Lingua Scheduler</title>
-<h1>Lingua Scheduler {__version__}</h1>
-<p>A control plane for live speech translation. Clients connect to <code>/ws/session</code>, nodes
-to <code>/ws/node</code>.</p>
-<ul>
-<li><a href="/health">health</a>, <a href="/livez">alive</a>, <a href="/readyz">ready</a>
-<li><a href="/metrics">metrics</a> for Prometheus
-<li><a href="/api/v1/sessions">sessions</a>, <a href="/api/v1/nodes">nodes</a>,
-<a href="/api/v1/jobs">jobs</a>, <a href="/api/v1/stats">counts</a>
-<li><a href="/api/v1/openapi.json">the API</a> as an OpenAPI document
-<li>clients of OpenAI's speech API use <code>/v1</code>
-</ul>
-"""
 
 
 class HealthPages:
@@ -55,13 +38,6 @@ class HealthPages:
         self._probe = StoreProbe(instance)
         self._started_ms = instance.clock.now_ms()
         self.routes = (
-            ApiRoute(
-                path="/",
-                summary="What this service is.",
-                handler=self.index,
-                access="open",
-                content_type=HTML,
-            ),
             ApiRoute(
                 path="/livez",
                 summary="Whether the process runs.",
@@ -98,11 +74,6 @@ class HealthPages:
                 answer=answers.StatsAnswer,
             ),
         )
-
-    async def index(self, _: ApiCall) -> web.Response:
-        """Return a page with links to the others."""
-        csp = {"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"}
-        return web.Response(body=INDEX.encode(), headers={"Content-Type": HTML, **csp})
 
     async def alive(self, _: ApiCall) -> answers.LiveAnswer:
         """Respond while the event loop runs."""

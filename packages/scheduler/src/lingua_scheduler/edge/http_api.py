@@ -1,4 +1,4 @@
-"""The HTTP API of an instance: health, sessions, nodes, jobs, tokens, and the OpenAI surface.
+"""The HTTP side of an instance: pages for people, the API of operators, and the OpenAI surface.
 
 `http_app` makes the application that the TCP listener hands plain requests to; WebSockets are
 served elsewhere. Every response is bounded in time by `ANSWER_S`, so that an unavailable store also
@@ -33,6 +33,7 @@ from lingua_scheduler.edge.routes import API, JSON, ApiRoute
 from lingua_scheduler.edge.session_pages import SessionPages
 from lingua_scheduler.edge.sibling_pages import NoSiblings
 from lingua_scheduler.edge.token_pages import TokenPages
+from lingua_scheduler.edge.web_pages import WebPages
 from lingua_scheduler.errors import StoreRejected, StoreUnavailable
 from lingua_wire import __version__
 from lingua_wire.codes import ErrorCode
@@ -61,6 +62,7 @@ def http_app(
     for route in api.routes:
         add = app.router.add_get if route.method == "GET" else app.router.add_post
         add(route.path, api.serving(route))
+    api.web.add_files(app.router)
     return app
 
 
@@ -73,8 +75,10 @@ class HttpApi:
         siblings = siblings or NoSiblings(instance.id)
         self._guard = Guard(instance.settings.server, gate)
         self._openai = OpenAiPages(instance, self._guard)
+        self.web = WebPages(instance, gate)
         own = ApiRoute(path=f"{API}/openapi.json", summary="This document.", handler=self.openapi)
         self.routes: tuple[ApiRoute, ...] = (
+            *self.web.routes,
             *HealthPages(instance, siblings).routes,
             *SessionPages(instance, siblings).routes,
             *NodePages(instance, siblings).routes,
@@ -131,7 +135,8 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
             response = _openai_error_response(refused)
         else:
             response = _error_response(error.status, code, error.reason.lower(), kept)
-    response.headers.update(HEADERS)
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
     return response
 
 
