@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from servers import Cluster
 
-CATEGORIES = frozenset({"unit", "store", "model", "cluster", "stress", "speech"})
+CATEGORIES = frozenset({"unit", "store", "model", "cluster", "stress", "speech", "browser"})
 
 # Long enough for a busy machine not to take a slow master for a dead one.
 NODE_TIMEOUT_MS = 1500

@@ -1,0 +1,128 @@
+"""A real Chromium with a microphone made of a file, and the servers that its pages talk to.
+
+    with chromium(microphone=file) as browser:       a browser of its own, without a profile
+        page = browser.new_context().new_page()
+
+`spoken_file` makes microphones of real recordings. Everything runs on this machine alone, without
+root; `scripts/browser.py` installs the browser.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import wave
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from playwright.sync_api import sync_playwright
+
+from lingua_process import running
+from lingua_speech.models.store import default_store
+from workspace import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+    from lingua_process import Running
+
+sys.path.append(str(ROOT / "scripts"))
+import browser as installer  # noqa: E402 the script that also a person runs
+
+# How long a page may take for what it does at once; only ever waited for if something is wrong.
+PATIENCE_MS = 30_000
+RATE = 16_000
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--autoplay-policy=document-user-activation-required",
+)  # fmt: skip
+
+
+@contextmanager
+def chromium(microphone: Path | None = None, *, is_refused: bool = False) -> Iterator[Browser]:
+    """Run a browser; without a file its microphone is silent noise, refused it is not allowed."""
+    found = installer.installed()
+    flags = [*FLAGS, "--use-fake-device-for-media-stream"]
+    if not is_refused:
+        flags.append("--use-fake-ui-for-media-stream")
+    if microphone is not None:
+        flags.append(f"--use-file-for-fake-audio-capture={microphone}%noloop")
+    env = {
+        **{name: text for name, text in os.environ.items() if not name.startswith("LINGUA_")},
+        "LD_LIBRARY_PATH": str(found.libraries),
+        "FONTCONFIG_PATH": str(found.program.parent),
+    }
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as home:
+        running_browser = playwright.chromium.launch(
+            executable_path=str(found.program), args=flags, env={**env, "HOME": home}
+        )
+        try:
+            yield running_browser
+        finally:
+            running_browser.close()
+
+
+def open_page(browser: Browser, url: str = "", **context: Any) -> Page:
+    """Return a page of a person of its own; whatever goes wrong in it is kept in `problems_of`."""
+    page = browser.new_context(**{"locale": "en-GB", **context}).new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(f"{error}"))
+    page.on(
+        "console",
+        lambda said: problems.append(said.text) if said.type in ("error", "warning") else None,
+    )
+    page.problems = problems  # type: ignore[attr-defined]
+    if url:
+        page.goto(url)
+    return page
+
+
+def problems_of(page: Page) -> list[str]:
+    """Return errors of scripts, broken rules of the content policy and failed requests."""
+    found: list[str] = page.problems  # type: ignore[attr-defined]
+    return found
+
+
+@contextmanager
+def service(folder: Path, *words: str, **more: str) -> Iterator[Running]:
+    """Run a scheduler on a free port."""
+    with running(["serve", "--port", "0", *words], folder, **more) as scheduler:
+        scheduler.url()
+        yield scheduler
+
+
+@contextmanager
+def simulated_node(scheduler: Running, folder: Path, *words: str, **more: str) -> Iterator[Running]:
+    """Run simulated nodes until they are ready."""
+    url = scheduler.url().replace("http", "ws", 1) + "/ws/node"
+    command = ["node", "--simulate", "--url", url, *words]
+    with running(command, folder, **more) as node:
+        node.until("ready|is connected|serves")
+        yield node
+
+
+def recording(name: str = "") -> bytes:
+    """Return a real recording: pcm16 at 16 kHz."""
+    files = sorted((default_store().path("recordings-librivox-en") / "wav").glob("*.wav"))
+    chosen = next(file for file in files if name in file.name)
+    with wave.open(str(chosen)) as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (RATE, 1, 2)
+        return file.readframes(file.getnframes())
+
+
+def spoken_file(target: Path, pieces: Sequence[bytes], pause_s: float = 1.2) -> Path:
+    """Write a microphone's file: the pieces with pauses between them, and a long pause after."""
+    silence = bytes(2 * int(RATE * pause_s))
+    with wave.open(str(target), "wb") as file:
+        file.setparams((1, 2, RATE, 0, "NONE", ""))
+        file.writeframes(silence)
+        for piece in pieces:
+            file.writeframes(piece + silence)
+        file.writeframes(bytes(2 * RATE * 60))
+    return target
