@@ -9,9 +9,12 @@ root; `scripts/browser.py` installs the browser.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
+import time
+import urllib.request
 import wave
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -103,8 +106,21 @@ def simulated_node(scheduler: Running, folder: Path, *words: str, **more: str) -
     url = scheduler.url().replace("http", "ws", 1) + "/ws/node"
     command = ["node", "--simulate", "--url", url, *words]
     with running(command, folder, **more) as node:
-        node.until("ready|is connected|serves")
+        node.until("registered as")
+        until_served(scheduler.url())
         yield node
+
+
+def until_served(url: str) -> dict[str, Any]:
+    """Wait until the pages of a service know of languages; return what they know."""
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while True:
+        with urllib.request.urlopen(f"{url}/web/config.json", timeout=PATIENCE_MS) as answer:
+            config: dict[str, Any] = json.load(answer)
+        if config["languages"]:
+            return config
+        assert time.monotonic() < deadline, "no language is served"
+        time.sleep(0.05)
 
 
 def recording(name: str = "") -> bytes:
