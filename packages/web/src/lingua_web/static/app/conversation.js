@@ -24,7 +24,8 @@ export class Conversation {
   // Own utterances: when they were said, for saved subtitles.
   #spans = new Map();
   speaker = new Speaker();
-  languages = { source: "", target: "" };
+  // What is spoken, what it becomes outside of rooms, and what is read and heard in a room.
+  languages = { source: "", target: "", reads: "" };
   isAloud = false;
   pausesWhileSpeaking = true;
   name = "";
@@ -116,10 +117,10 @@ export class Conversation {
   }
 
   /** Languages were chosen: of the next session, or of the one that is open. */
-  changeLanguages(source, target) {
-    this.languages = { source, target };
+  changeLanguages({ source, target, reads }) {
+    this.languages = { source, target, reads };
     if (this.#session && this.#session.state !== "closed") {
-      this.#session.update({ source, targets: [target], preferredLang: target });
+      this.#session.update({ source, targets: [target], preferredLang: reads });
     }
   }
 
@@ -132,7 +133,7 @@ export class Conversation {
   }
 
   #asMember() {
-    return { preferredLang: this.languages.target, name: this.name || undefined };
+    return { preferredLang: this.languages.reads, name: this.name || undefined };
   }
 
   async #enter(request) {

@@ -60,7 +60,7 @@ const view = {
   },
 
   showPartial(partial) {
-    const wanted = conversation.languages.target;
+    const wanted = readLanguage();
     const translation = partial.translations.find((one) => one.lang === wanted);
     transcript.showPartial({
       speakerId: partial.speaker, index: partial.index,
@@ -81,7 +81,10 @@ const view = {
   showMembers: (members) => roomPanel.showMembers(members),
 
   showRoom(code, reason) {
+    state.wantedRoom = "";
+    document.body.classList.remove("is-invited");
     roomPanel.show(code);
+    showLanguages();
     byId("whole-transcript").hidden = !code;
     document.title = code ? `${spaced(code)} · Lingua` : text("title");
     byId("empty").textContent = text(code ? "listenerHint" : "startHint");
@@ -149,11 +152,6 @@ function askForToken() {
 
 async function start() {
   notice.hide();
-  if (state.wantedRoom) {
-    const code = state.wantedRoom;
-    if (await conversation.joinRoom(code)) state.wantedRoom = "";
-    return;
-  }
   const { source, target } = conversation.languages;
   if (!state.served.serves(source, target)) await refreshConfig();
   if (!conversation.room && !state.served.serves(source, target)) {
@@ -164,20 +162,31 @@ async function start() {
 }
 
 function chooseAndStart(source, target) {
-  setLanguages(source, target);
+  setLanguages({ source, target });
   if (!conversation.isSpeaking) start();
 }
 
-function setLanguages(source, target) {
-  conversation.changeLanguages(source, target);
-  kept.set("languages", { source, target });
+function setLanguages(change) {
+  const chosen = { ...conversation.languages, ...change };
+  conversation.changeLanguages(chosen);
+  kept.set("languages", chosen);
   showLanguages();
 }
 
+function isInRoom() {
+  return Boolean(conversation.room || state.wantedRoom);
+}
+
+/** In a room one reads what others say; alone, what oneself says becomes. */
+function readLanguage() {
+  return isInRoom() ? conversation.languages.reads : conversation.languages.target;
+}
+
 function showLanguages() {
-  const { source, target } = conversation.languages;
-  byId("source").textContent = languageName(source);
-  byId("target").textContent = languageName(target);
+  byId("source").textContent = languageName(conversation.languages.source);
+  byId("target").textContent = languageName(readLanguage());
+  byId("target-label").textContent = text(isInRoom() ? "iReadInRoom" : "iRead");
+  byId("swap").hidden = isInRoom();
 }
 
 async function chooseSource() {
@@ -186,18 +195,18 @@ async function chooseSource() {
   const chosen = await picker.choose("chooseSpoken", codes, source);
   if (!chosen) return;
   const targets = state.served.targetsOf(chosen);
-  const keeps = conversation.room || targets.includes(target) || !targets.length;
-  setLanguages(chosen, keeps ? target : targets[0]);
+  const keeps = targets.includes(target) || !targets.length;
+  setLanguages({ source: chosen, target: keeps ? target : targets[0] });
 }
 
 async function chooseTarget() {
-  const { source, target } = conversation.languages;
   // In a room others speak other languages.
-  const codes = conversation.room || state.wantedRoom
+  const codes = isInRoom()
     ? [...new Set([...state.served.targets, ...state.served.sources])]
-    : state.served.targetsOf(source);
-  const chosen = await picker.choose("chooseRead", withCurrent(codes, target), target);
-  if (chosen) setLanguages(source, chosen);
+    : state.served.targetsOf(conversation.languages.source);
+  const current = readLanguage();
+  const chosen = await picker.choose("chooseRead", withCurrent(codes, current), current);
+  if (chosen) setLanguages(isInRoom() ? { reads: chosen } : { target: chosen });
 }
 
 function withCurrent(codes, current) {
@@ -206,7 +215,7 @@ function withCurrent(codes, current) {
 
 function swap() {
   const { source, target } = conversation.languages;
-  setLanguages(target, source);
+  setLanguages({ source: target, target: source });
 }
 
 function save(format) {
@@ -226,10 +235,7 @@ async function join(event) {
   event.preventDefault();
   const code = byId("room-code").value.replace(/\D/g, "");
   conversation.name = byId("own-name").value.trim();
-  if (await conversation.joinRoom(code)) {
-    state.wantedRoom = "";
-    roomPanel.toggle(false);
-  }
+  if (await conversation.joinRoom(code)) roomPanel.toggle(false);
 }
 
 async function createRoom() {
@@ -239,7 +245,7 @@ async function createRoom() {
 
 async function saveWhole(event) {
   event.preventDefault();
-  const query = new URLSearchParams({ lang: conversation.languages.target, format: "txt" });
+  const query = new URLSearchParams({ lang: conversation.languages.reads, format: "txt" });
   const headers = conversation.token ? { Authorization: `Bearer ${conversation.token}` } : {};
   const response = await fetch(`/room/${conversation.room}/transcript?${query}`, { headers });
   if (response.ok) saveFile(`lingua-${conversation.room}.txt`, TYPES.txt, await response.text());
@@ -337,16 +343,16 @@ async function refreshConfig() {
   return config;
 }
 
-/** `/room/CODE`: the button joins, because only a press lets a page speak. */
+/** `/room/CODE`: a button joins, because only a press lets a page make sounds. */
 function wantRoom() {
   const [, code] = location.pathname.match(/^\/room\/(\d{6})$/) ?? [];
   if (!code) return;
   state.wantedRoom = code;
   byId("room-code").value = code;
   byId("room-title").textContent = text("joinTitle", { code: spaced(code) });
-  byId("room-create").hidden = true;
+  document.body.classList.add("is-invited");
   roomPanel.toggle(true);
-  byId("room-join").querySelector("button").classList.add("main");
+  showLanguages();
 }
 
 async function main() {
@@ -361,7 +367,9 @@ async function main() {
   if (config.config) state.served = new ServedLanguages(config.config);
   else if (config.problem === "full") notice.showFull(config.retryInS, refreshConfig);
   else notice.show(text("unreachable"), [{ label: text("tryAgain"), act: refreshConfig }]);
-  conversation.languages = state.served.guess(navigator.languages ?? [], kept.get("languages", {}));
+  const remembered = kept.get("languages", {});
+  const guess = state.served.guess(navigator.languages ?? [], remembered);
+  conversation.languages = { ...guess, reads: remembered.reads || guess.source };
   showLanguages();
   byId("talk").disabled = false;
   if (config.config?.tokens_required && !token) askForToken();

@@ -47,7 +47,7 @@ export class RoomPanel {
     this.#url = url;
     draw(byId("qr"), url);
     const hash = guest ? `#token=${guest}` : "";
-    const query = `?lang=${encodeURIComponent(this.#conversation.languages.target)}`;
+    const query = `?lang=${encodeURIComponent(this.#conversation.languages.reads)}`;
     byId("room-stage").href = `/room/${code}/stage${query}${hash}`;
     byId("room-overlay").href = `/room/${code}/overlay${query}${hash}`;
     const note = byId("room-link-note");

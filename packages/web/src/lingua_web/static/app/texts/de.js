@@ -4,6 +4,7 @@ export default {
   skipToButton: "Zum Mikrofonknopf springen",
   iSpeak: "Ich spreche",
   iRead: "Übersetzen in",
+  iReadInRoom: "Ich lese und höre",
   swap: "Sprachen tauschen",
   chooseSpoken: "Welche Sprache sprichst du?",
   chooseRead: "In welcher Sprache möchtest du lesen und hören?",

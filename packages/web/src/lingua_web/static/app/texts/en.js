@@ -4,6 +4,7 @@ export default {
   skipToButton: "Skip to the microphone button",
   iSpeak: "I speak",
   iRead: "Translate into",
+  iReadInRoom: "I read and hear",
   swap: "Swap languages",
   chooseSpoken: "Which language do you speak?",
   chooseRead: "Which language do you want to read and hear?",

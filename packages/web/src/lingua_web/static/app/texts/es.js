@@ -4,6 +4,7 @@ export default {
   skipToButton: "Ir al botón del micrófono",
   iSpeak: "Hablo",
   iRead: "Traducir a",
+  iReadInRoom: "Leo y oigo",
   swap: "Intercambiar idiomas",
   chooseSpoken: "¿Qué idioma hablas?",
   chooseRead: "¿Qué idioma quieres leer y oír?",

@@ -4,6 +4,7 @@ export default {
   skipToButton: "Aller au bouton du microphone",
   iSpeak: "Je parle",
   iRead: "Traduire en",
+  iReadInRoom: "Je lis et j’entends",
   swap: "Échanger les langues",
   chooseSpoken: "Quelle langue parlez-vous ?",
   chooseRead: "Dans quelle langue voulez-vous lire et entendre ?",
