@@ -19,7 +19,7 @@ import wave
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from lingua_process import running
 from lingua_speech.models.store import default_store
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Playwright
+    from playwright.sync_api._context_manager import PlaywrightContextManager
 
     from lingua_process import Running
 
@@ -38,6 +39,7 @@ import browser as installer  # noqa: E402 the script that also a person runs
 
 # How long a page may take for what it does at once; only ever waited for if something is wrong.
 PATIENCE_MS = 30_000
+expect.set_options(timeout=PATIENCE_MS)
 RATE = 16_000
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -46,13 +48,37 @@ FLAGS = (
 )  # fmt: skip
 
 
+class Driver:
+    """The one connection to browsers that a process may have; started while somebody needs it."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._manager: PlaywrightContextManager | None = None
+        self._playwright: Playwright | None = None
+
+    def __enter__(self) -> Playwright:
+        if self._playwright is None:
+            self._manager = sync_playwright()
+            self._playwright = self._manager.__enter__()
+        self._users += 1
+        return self._playwright
+
+    def __exit__(self, *error: object) -> None:
+        self._users -= 1
+        if not self._users and self._manager is not None:
+            self._manager.__exit__(*error)
+            self._manager = self._playwright = None
+
+
+DRIVER = Driver()
+
+
 @contextmanager
 def chromium(microphone: Path | None = None, *, is_refused: bool = False) -> Iterator[Browser]:
     """Run a browser; without a file its microphone is silent noise, refused it is not allowed."""
     found = installer.installed()
-    flags = [*FLAGS, "--use-fake-device-for-media-stream"]
-    if not is_refused:
-        flags.append("--use-fake-ui-for-media-stream")
+    answer = "=deny" if is_refused else ""
+    flags = [*FLAGS, "--use-fake-device-for-media-stream", f"--use-fake-ui-for-media-stream{answer}"]
     if microphone is not None:
         flags.append(f"--use-file-for-fake-audio-capture={microphone}%noloop")
     env = {
@@ -60,7 +86,7 @@ def chromium(microphone: Path | None = None, *, is_refused: bool = False) -> Ite
         "LD_LIBRARY_PATH": str(found.libraries),
         "FONTCONFIG_PATH": str(found.program.parent),
     }
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory() as home, DRIVER as playwright:
         running_browser = playwright.chromium.launch(
             executable_path=str(found.program), args=flags, env={**env, "HOME": home}
         )

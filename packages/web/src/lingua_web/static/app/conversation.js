@@ -10,7 +10,7 @@ import { ofTab } from "./memory.js";
 import { TOKEN_CODES } from "./problems.js";
 
 // A page that cannot open a session in this time says so; the person may try again.
-const OPEN_MS = 12_000;
+const OPEN_MS = 8000;
 const SPEAKS_MS = 2500;
 
 export class Conversation {

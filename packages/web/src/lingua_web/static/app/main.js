@@ -15,6 +15,7 @@ const TYPES = { txt: "text/plain", srt: "application/x-subrip", vtt: "text/vtt" 
 // Quiet speech must move the meter too: it shows loudness as ears hear it.
 const METER_FLOOR_DB = -50;
 const NEWS_MS = 4000;
+const RETRY_S = 5;
 
 const state = { name: "idle", served: new ServedLanguages(), newsTimer: 0, wantedRoom: "" };
 const notice = new Notice();
@@ -136,8 +137,9 @@ async function showProblem(code, { details, isPassing = false, retryAfterMs = 0 
 }
 
 async function showUnreachable() {
-  const { problem, retryInS } = await askConfig();
-  if (problem === "full") notice.showFull(retryInS, start);
+  const { problem, retryInS = RETRY_S } = await askConfig();
+  // It answers, but opens no socket: it has as many conversations as it takes.
+  if (problem !== "unreachable") notice.showFull(retryInS, start);
   else notice.show(text("unreachable"), [{ label: text("tryAgain"), act: start }]);
 }
 

@@ -82,7 +82,7 @@ export default {
   noNodeAtAll: "Gerade ist kein Übersetzer verbunden. Versuch es später noch einmal.",
   availableFrom: "Aus {source} gibt es:",
   availableInstead: "Diese Sprachen werden verstanden:",
-  full: "Der Dienst ist voll. Versuch es in {seconds} Sekunden noch einmal.",
+  full: "Der Dienst nimmt gerade kein weiteres Gespräch an. Versuch es in {seconds} Sekunden noch einmal.",
   busy: "Es wird zu viel auf einmal gesagt: ein Teil wartet.",
   unreachable: "Der Dienst antwortet nicht. Prüf dein Netz und versuch es noch einmal.",
   storeDown: "Der Dienst erholt sich von einer Störung. Es geht von selbst weiter.",

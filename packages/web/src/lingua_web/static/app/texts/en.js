@@ -82,7 +82,7 @@ export default {
   noNodeAtAll: "No translator is connected at the moment. Try again later.",
   availableFrom: "From {source} there is:",
   availableInstead: "These languages are understood:",
-  full: "The service is full. Try again in {seconds} seconds.",
+  full: "The service cannot take another conversation now. Try again in {seconds} seconds.",
   busy: "Too much is being said at once: some of it waits.",
   unreachable: "The service does not answer. Check your network, then try again.",
   storeDown: "The service recovers from a problem. It goes on by itself.",

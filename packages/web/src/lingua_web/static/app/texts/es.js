@@ -82,7 +82,7 @@ export default {
   noNodeAtAll: "Ahora mismo no hay ningún traductor conectado. Inténtalo más tarde.",
   availableFrom: "Desde {source} hay:",
   availableInstead: "Se entienden estos idiomas:",
-  full: "El servicio está lleno. Inténtalo de nuevo en {seconds} segundos.",
+  full: "El servicio no admite ahora otra conversación. Inténtalo de nuevo en {seconds} segundos.",
   busy: "Se dice demasiado a la vez: una parte espera.",
   unreachable: "El servicio no responde. Comprueba tu red e inténtalo de nuevo.",
   storeDown: "El servicio se recupera de un problema. Sigue por sí solo.",

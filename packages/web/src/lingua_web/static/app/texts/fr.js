@@ -82,7 +82,7 @@ export default {
   noNodeAtAll: "Aucun traducteur n’est connecté pour le moment. Réessayez plus tard.",
   availableFrom: "Depuis {source}, il y a :",
   availableInstead: "Ces langues sont comprises :",
-  full: "Le service est complet. Réessayez dans {seconds} secondes.",
+  full: "Le service ne peut pas accueillir une autre conversation. Réessayez dans {seconds} secondes.",
   busy: "Trop de paroles à la fois : une partie attend.",
   unreachable: "Le service ne répond pas. Vérifiez votre réseau, puis réessayez.",
   storeDown: "Le service se remet d’un problème. Il continue de lui-même.",
