@@ -16,6 +16,7 @@ import tempfile
 import time
 import urllib.request
 import wave
+from array import array
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from lingua_process import Running
 
 sys.path.append(str(ROOT / "scripts"))
-import browser as installer  # noqa: E402 the script that also a person runs
+import browser as installer
 
 # How long a page may take for what it does at once; only ever waited for if something is wrong.
 PATIENCE_MS = 30_000
@@ -78,7 +79,11 @@ def chromium(microphone: Path | None = None, *, is_refused: bool = False) -> Ite
     """Run a browser; without a file its microphone is silent noise, refused it is not allowed."""
     found = installer.installed()
     answer = "=deny" if is_refused else ""
-    flags = [*FLAGS, "--use-fake-device-for-media-stream", f"--use-fake-ui-for-media-stream{answer}"]
+    flags = [
+        *FLAGS,
+        "--use-fake-device-for-media-stream",
+        f"--use-fake-ui-for-media-stream{answer}",
+    ]
     if microphone is not None:
         flags.append(f"--use-file-for-fake-audio-capture={microphone}%noloop")
     env = {
@@ -156,6 +161,19 @@ def recording(name: str = "") -> bytes:
     with wave.open(str(chosen)) as file:
         assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (RATE, 1, 2)
         return file.readframes(file.getnframes())
+
+
+def sentence(duration_ms: int) -> bytes:
+    """Return a piece of a real recording without a pause in it: one utterance, wherever it is."""
+    samples = array("h", recording())
+    length, step = RATE * duration_ms // 1000, RATE // 10
+
+    def quietest(at: int) -> float:
+        frames = (samples[start : start + step] for start in range(at, at + length, step))
+        return min(sum(abs(sample) for sample in frame) / len(frame) for frame in frames)
+
+    best = max(range(0, len(samples) - length, step), key=quietest)
+    return samples[best : best + length].tobytes()
 
 
 def spoken_file(target: Path, pieces: Sequence[bytes], pause_s: float = 1.2) -> Path:

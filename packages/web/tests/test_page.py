@@ -14,7 +14,7 @@ from browser_stage import (
     chromium,
     open_page,
     problems_of,
-    recording,
+    sentence,
     service,
     simulated_node,
     spoken_file,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-PIECE_BYTES = 2 * 24_000
 FIRST_PAINT_BYTES_MAX = 150_000
 NODE = ("--pairs", "en>es,en>de,es>en", "--delay-ms", "200")
 # What the speaker plays goes through its gain; this hears it.
@@ -58,9 +57,8 @@ HEAR = """() => {
 def speaker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """Run a browser whose microphone says four short sentences, then is silent."""
     folder = tmp_path_factory.mktemp("microphone")
-    said = recording()
-    pieces = [said[at * PIECE_BYTES :][:PIECE_BYTES] for at in range(4)]
-    with chromium(spoken_file(folder / "speech.wav", pieces, pause_s=0.9)) as browser:
+    file = spoken_file(folder / "speech.wav", [sentence(1500)] * 4, pause_s=0.9)
+    with chromium(file) as browser:
         yield browser
 
 
@@ -233,7 +231,9 @@ def test_a_full_service_says_when_to_try_again_and_does_it(
             crowd.append(one)
         page.locator("#talk").click()
         alert = page.get_by_role("alert")
-        expect(alert).to_contain_text("The service cannot take another conversation now. Try again in")
+        expect(alert).to_contain_text(
+            "The service cannot take another conversation now. Try again in"
+        )
         for one in crowd:
             one.close()
         expect(page.locator("#status")).to_have_text("Listening. Speak now.")
