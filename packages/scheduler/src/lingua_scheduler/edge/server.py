@@ -115,6 +115,7 @@ async def running_server(
             with _noted(server):
                 yield server
         finally:
+            await runner.shutdown()
             if front is not None:
                 await front.close()
             await runner.cleanup()
