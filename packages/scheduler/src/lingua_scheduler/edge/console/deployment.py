@@ -245,6 +245,8 @@ def _node(cell: Cell, row: NodeRow, beat_at_ms: int) -> doc.ConsoleNode:
         slots=row.max,
         leased=row.leased,
         extra=row.extra,
+        streams=row.streams_max,
+        streams_open=row.streams,
         pool=row.pool,
         cell=cell.name,
         instance=row.instance,

@@ -90,6 +90,9 @@ class ConsoleNode(ConsoleDocument, frozen=True, kw_only=True):
     slots: int
     leased: int
     extra: int
+    # How many utterances it may hear while they are spoken, and how many it hears.
+    streams: int
+    streams_open: int
     pool: str
     cell: str
     instance: str
@@ -123,6 +126,11 @@ class QueuedDemand(ConsoleDocument, frozen=True, kw_only=True):
 
     demand: str
     jobs: int
+
+    @property
+    def directions(self) -> str:
+        """Return what is to be translated: the first part of a demand."""
+        return self.demand.partition("|")[0]
 
 
 class ConsoleQueue(ConsoleDocument, frozen=True, kw_only=True):

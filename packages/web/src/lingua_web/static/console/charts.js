@@ -88,7 +88,7 @@ export class Chart {
       label.textContent = highest || !share ? this.format(top * share) : "";
       parts.push(label);
     }
-    for (const minutes of [60, 45, 30, 15, 0]) {
+    for (const minutes of width < 400 ? [60, 30, 0] : [60, 45, 30, 15, 0]) {
       const x = LEFT + (width - LEFT - RIGHT) * (1 - minutes / 60);
       const anchor = minutes === 60 ? "start" : minutes ? "middle" : "end";
       const label = svg("text", { x, y: HEIGHT - 5, class: `axis ${anchor}` });

@@ -87,7 +87,7 @@ const nodes = new Table(at("nodes"), [
   ["node", (node) => node.id, { head: true }],
   ["health", (node) => [badge(node.health), el("span", { class: "muted why" }, why(node))], { depends: (node) => `${node.health} ${why(node)}` }],
   ["slots", (node) => meter(node.leased + node.extra, node.slots), { depends: (node) => `${node.leased + node.extra}/${node.slots}` }],
-  ["streams", (node) => (node.streams_max ? `${node.streams} / ${node.streams_max}` : "–")],
+  ["streams", (node) => (node.streams ? `${node.streams_open} / ${node.streams}` : "–")],
   ["languages", (node) => languages(poolOf(node)?.languages)],
   ["services", (node) => poolOf(node)?.services.join(" ") ?? "?"],
   ["instance", (node) => (node.health === "offline" ? "–" : node.instance)],
@@ -171,9 +171,9 @@ const letters = new Table(at("letters"), [
 const sessions = new Table(at("sessions"), [
   ["session", (one) => el("button", { type: "button", class: "plain", on: { click: () => tellStory(one.id) } }, short(one.id)), { head: true, depends: (one) => one.id }],
   ["languages", (one) => `${one.source} → ${one.targets.join(", ")}`],
+  ["now", (one) => [one.connected ? "" : "away", one.backlog ? `${one.backlog} waiting` : ""].filter(Boolean).join(", ") || "–"],
   ["room", (one) => one.room ?? "–"],
   ["open for", (one) => age(state.at_ms - one.opened_at_ms), { number: true }],
-  ["", (one) => [one.connected ? "" : "away", one.backlog ? `${one.backlog} waiting` : ""].filter(Boolean).join(", ")],
 ]);
 
 const rooms = new Table(at("rooms"), [

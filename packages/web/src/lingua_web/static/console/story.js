@@ -4,7 +4,7 @@ import { age, count, duration, el, sum, time } from "./format.js";
 import { ask, Refused } from "./stream.js";
 import { badge } from "./tables.js";
 
-const LATEST = 12;
+const LATEST = 10;
 const PARTS = [
   ["endpointing_ms", "end of speech found"], ["queue_ms", "wait for a node"], ["place_ms", "placing"],
   ["push_ms", "push"], ["retry_ms", "lost attempts"], ["accept_ms", "accepting"], ["asr_ms", "recognising"],
@@ -35,7 +35,7 @@ async function jobsOf(session) {
   const first = Math.max(0, session.next_index - LATEST);
   const wanted = Array.from({ length: session.next_index - first }, (_, i) => first + i);
   const known = await Promise.all(wanted.map((index) => ask(`/api/v1/history?of=${encodeURIComponent(`${session.id}:${index}`)}`)));
-  return known.flatMap((history) => history.jobs);
+  return known.reverse().flatMap((history) => history.jobs);
 }
 
 function about(session) {
