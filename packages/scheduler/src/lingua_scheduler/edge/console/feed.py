@@ -17,6 +17,8 @@ from lingua_scheduler.edge.console.documents import update_between
 from lingua_scheduler.flag import Flag
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lingua_scheduler.auth.tokens import ClientGrant
     from lingua_scheduler.edge.console.documents import ConsoleState
     from lingua_scheduler.metrics import LiveMetrics
@@ -42,9 +44,11 @@ class StateSource(Protocol):
 class FeedReader:
     """One reader: the events that it was not sent yet, and its token."""
 
-    __slots__ = ("_events", "_flag", "grant", "is_greeted", "why_ended")
+    __slots__ = ("_abort", "_events", "_flag", "grant", "is_greeted", "why_ended")
 
-    def __init__(self, grant: ClientGrant | None) -> None:
+    def __init__(self, grant: ClientGrant | None, abort: Callable[[], None]) -> None:
+        # Ends the connection of a reader that takes nothing, not even the end of the stream.
+        self._abort = abort
         # None where no keys are set.
         self.grant = grant
         # Whether it has the whole state, and updates make sense.
@@ -78,6 +82,12 @@ class FeedReader:
         """End its stream, after the events that it has before it."""
         self.why_ended = self.why_ended or why
         self._flag.set()
+
+    def drop(self) -> None:
+        """End its connection: it does not read."""
+        self.end("too slow")
+        self._events.clear()
+        self._abort()
 
     async def next(self) -> bytes | None:
         """Return the next event; None at the end of the stream."""
@@ -186,7 +196,7 @@ class ConsoleFeed:
             self._greet(reader, state)
         elif reader.is_behind:
             self._dropped.inc()
-            reader.end("too slow")
+            reader.drop()
         else:
             reader.put(update)
 

@@ -60,10 +60,11 @@ class ConsolePages:
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Send the stream until the reader, its token or the process ends."""
-        reader = FeedReader(self._guard.operator(request, self._route))
+        grant = self._guard.operator(request, self._route)
         if self._feed.is_full:
             text = "too many consoles are open on this instance, or it is ending"
             raise Problem(503, TOO_MANY, text, {"Retry-After": "5"})
+        reader = FeedReader(grant, lambda: _abort(request))
         response = web.StreamResponse(headers=HEADERS)
         await response.prepare(request)
         _limit_kernel(request)
@@ -73,8 +74,7 @@ class ConsolePages:
             await _send_all(reader, response)
         except (TimeoutError, ConnectionError):
             reader.end("gone")
-            if request.transport is not None:
-                request.transport.abort()
+            _abort(request)
         finally:
             self._feed.leave(reader)
         return response
@@ -88,6 +88,11 @@ async def _send_all(reader: FeedReader, response: web.StreamResponse) -> None:
     async with asyncio.timeout(UNREAD_S):
         await response.write(b"event: end\ndata: %s\n\n" % last)
         await response.write_eof()
+
+
+def _abort(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()
 
 
 def _limit_kernel(request: web.Request) -> None:
