@@ -163,17 +163,21 @@ class ConsoleFeed:
 
     async def _produce(self) -> None:
         loop = asyncio.get_running_loop()
+        why = "the state cannot be read"
         try:
             while self._readers:
                 due = loop.time() + self._period_s
                 await self._send(await self._source.read())
                 await asyncio.sleep(max(0.0, due - loop.time()))
+        except asyncio.CancelledError:
+            why = "going away"
+            raise
         finally:
             self._is_producing = False
             # What is old by the time somebody looks again is of no use.
             self._state = self._snapshot = None
             for reader in self._readers:
-                reader.end("the state cannot be read")
+                reader.end(why)
 
     async def _send(self, state: ConsoleState) -> None:
         before, self._state, self._snapshot = self._state, state, None
