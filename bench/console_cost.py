@@ -3,9 +3,9 @@ r"""What open consoles cost a scheduler, and what they do to people who speak.
 The system of `lingua bench live` (a real `lingua serve`, nodes, speaking sessions) is measured in
 turns without and with readers of `/api/v1/events`: both see the same moments of the machine, so
 the ratio means something where the numbers do not. The readers are a process of their own that
-reads and throws away. The script is bounded: turns * 2 * about 12 s.
+reads and throws away. The script is bounded: turns * 2 * about 10 s.
 
-    .venv/bin/python bench/console_cost.py [--readers 200] [--sessions 200] [--turns 3]
+    .venv/bin/python bench/console_cost.py [--readers 200] [--sessions 200] [--turns 8]
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lingua_bench.live_orders import OrderResult
     from lingua_bench.live_processes import LoadProcess
 
-SECONDS = 9.0
+SECONDS = 6.0
 LIMIT_S = 90.0
 READY_S = 20.0
 
@@ -109,11 +109,14 @@ async def measure(readers: int, sessions: int, turns: int) -> None:
     order = Paced(sessions=sessions, seconds=SECONDS)
     async with running_system() as load:
         url = load.metrics_url.removesuffix("/metrics")
-        # Once to warm up: the first sessions of a process cost more.
-        await load.follow(Paced(sessions=sessions, seconds=3.0), LIMIT_S)
         found: dict[str, list[OrderResult]] = {"without": [], "with": []}
         sent = 0
-        rss_before = metric(load, "process_resident_memory_bytes")
+        # Of streams alone, before sessions: memory that was freed once hides what they cost.
+        rss = -metric(load, "process_resident_memory_bytes")
+        with open_consoles(url, readers):
+            rss += metric(load, "process_resident_memory_bytes")
+        # Once to warm up: the first sessions of a process cost more.
+        await load.follow(Paced(sessions=sessions, seconds=3.0), LIMIT_S)
         for turn in range(turns):
             for name in ("without", "with") if turn % 2 == 0 else ("with", "without"):
                 if name == "without":
@@ -122,11 +125,10 @@ async def measure(readers: int, sessions: int, turns: int) -> None:
                     with open_consoles(url, readers) as total:
                         before = total.value
                         result = await load.follow(order, LIMIT_S)
-                        rss = metric(load, "process_resident_memory_bytes")
                         sent = total.value - before
                 found[name].append(result)
                 say(told(name, result))
-        show(found, readers, (rss - rss_before) / readers, sent / readers / SECONDS)
+        show(found, readers, rss / readers, sent / readers / SECONDS)
         say(f"dropped {metric(load, 'scheduler_console_readers_dropped_total'):.0f}")
 
 
@@ -134,17 +136,21 @@ def show(
     found: dict[str, list[OrderResult]], readers: int, rss_bytes: float, sent_bytes: float
 ) -> None:
     """Print what the turns have in common."""
-    median = {
-        name: statistics.median(result.p99_ms for result in results)
-        for name, results in found.items()
-    }
+    p50, p99 = (
+        {
+            name: statistics.median(getattr(result, field) for result in results)
+            for name, results in found.items()
+        }
+        for field in ("p50_ms", "p99_ms")
+    )
     cpu = {
         name: statistics.median(100 * one.scheduler_cpu_s / one.seconds for one in results)
         for name, results in found.items()
     }
+    for name, ms in (("p50", p50), ("p99", p99)):
+        change = 100 * (ms["with"] / ms["without"] - 1)
+        say(f"{name} overhead {ms['without']:.2f} -> {ms['with']:.2f} ms: {change:+.1f} %")
     say(
-        f"p99 overhead {median['without']:.2f} -> {median['with']:.2f} ms: "
-        f"{100 * (median['with'] / median['without'] - 1):+.1f} %\n"
         f"CPU of the scheduler {cpu['without']:.1f} -> {cpu['with']:.1f} % of a core for {readers} "
         f"readers; memory {rss_bytes / 1024:.0f} KB and about {sent_bytes / 1024:.1f} KB/s for each"
     )
@@ -155,7 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--readers", type=int, default=200)
     parser.add_argument("--sessions", type=int, default=200)
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=8)
     args = parser.parse_args()
     asyncio.run(measure(args.readers, args.sessions, args.turns))
 
