@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from lingua_scheduler.steps import Answer, Step
+from lingua_scheduler.steps import RUNNING, Answer
 from lingua_scheduler.tasks import Tasks
 
 pytestmark = pytest.mark.unit
@@ -81,7 +81,7 @@ def test_the_error_of_a_step_is_reported_and_others_go_on() -> None:
         second.set_result("of another")
         assert [str(error) for error in desk.errors] == ["of one session"]
         assert desk.done == ["of another"]
-        assert Step.current is None
+        assert RUNNING.step is None
 
     asyncio.run(scenario())
 

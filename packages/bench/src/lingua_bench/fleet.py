@@ -8,7 +8,7 @@ next outcome of its session. The first that deviates ends the run (`WrongAnswer`
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from lingua_bench.load import BODY, PAYLOAD, PairLoad, WorkerSession, WrongAnswer, require
 from lingua_scheduler.jobs.requirement import Languages, PipelineStages, demand
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 WORKERS = 256
 SLOTS = 4
+T = TypeVar("T")
+
 LANE = "es"
 DEMAND = demand(Languages("en", LANE), PipelineStages()).text
 AN_HOUR_MS = 3_600_000
@@ -66,9 +68,11 @@ class FleetShape(NamedTuple):
 class SingleCalls(ScriptRunner):
     """Sends every call alone, so that the cost of one is measured."""
 
-    def ask(self, name: str, cell: Cell, args: tuple[Word, ...] = ()) -> Awaitable[list[Any]]:
+    async def ask(
+        self, name: str, cell: Cell, args: tuple[Word, ...], read: Callable[[Any], T]
+    ) -> T:
         """Run a script; never together with others."""
-        return self.run(name, cell, args)
+        return read(await self.run(name, cell, args))
 
 
 class RegisteredFleet:

@@ -12,26 +12,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+T = TypeVar("T")
 
-class Answer:
+
+class Answer(Generic[T]):
     """An answer that is outstanding; at most one coroutine awaits it.
 
     It is set like a future. A step goes on right then; a task that awaits it goes on in the next
-    turn of the loop.
+    turn of the loop. What is set is read by `read` when the waiting coroutine goes on, so that
+    reading an answer needs no coroutine of its own.
     """
 
-    __slots__ = ("_error", "_go_on", "_is_done", "_value")
+    __slots__ = ("_error", "_go_on", "_is_done", "_read", "_value")
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[Any], T] | None = None) -> None:
         self._is_done = False
         self._value: Any = None
         self._error: BaseException | None = None
         self._go_on: Callable[[], None] | None = None
+        self._read = read
 
     def done(self) -> bool:
         """Tell whether it is set, or awaited no more."""
@@ -55,9 +59,9 @@ class Answer:
         """Return the error that was set."""
         return self._error
 
-    def __await__(self) -> Generator[Any, Any, Any]:
+    def __await__(self) -> Generator[Any, Any, T]:
         if not self._is_done:
-            step = Step.current
+            step = RUNNING.step
             try:
                 if step is not None:
                     self._go_on = step.advance
@@ -70,7 +74,7 @@ class Answer:
                 self._is_done = True
         if self._error is not None:
             raise self._error
-        return self._value
+        return self._value if self._read is None else self._read(self._value)
 
 
 def _wake(future: asyncio.Future[None]) -> None:
@@ -78,44 +82,60 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
+class StepOwner(Protocol):
+    """Whom a step reports to, once."""
+
+    def step_ended(self, step: Step, error: Exception | None) -> None:
+        """Note that it has ended, with its error."""
+
+    def step_waits(self, step: Step, rest: Coroutine[Any, Any, Any]) -> None:
+        """Go on with what is left of it in a task: it waits for something else."""
+
+
 class Step:
     """A coroutine that runs without a task."""
 
-    __slots__ = ("_ended", "_needs_task", "_work")
+    __slots__ = ("_owner", "_work")
 
-    # The step that runs now; steps run inside callbacks of the loop, never at the same time.
-    current: Step | None = None
-
-    def __init__(
-        self,
-        work: Coroutine[Any, Any, Any],
-        ended: Callable[[Step, Exception | None], None],
-        needs_task: Callable[[Step, Coroutine[Any, Any, Any]], None],
-    ) -> None:
+    def __init__(self, work: Coroutine[Any, Any, Any], owner: StepOwner) -> None:
         self._work = work
-        # Called once when it has ended, with its error.
-        self._ended = ended
-        # Called once, instead, when it waits for something else; with what is left of it.
-        self._needs_task = needs_task
+        self._owner = owner
 
     def advance(self) -> None:
         """Run until it waits for an answer, ends, or needs a task."""
-        before, Step.current = Step.current, self
+        running = RUNNING
+        before, running.step = running.step, self
         try:
             waits_for = self._work.send(None)
         except StopIteration:
-            self._ended(self, None)
+            self._owner.step_ended(self, None)
         except Exception as error:  # noqa: BLE001 reported to the owner, like that of a task
-            self._ended(self, error)
+            self._owner.step_ended(self, error)
         else:
             if waits_for.__class__ is not Answer:
-                self._needs_task(self, _rest_of(self._work, waits_for))
+                self._owner.step_waits(self, _rest_of(self._work, waits_for))
         finally:
-            Step.current = before
+            running.step = before
 
     def close(self) -> None:
         """End it where it waits."""
         self._work.close()
+
+
+class RunningStep:
+    """The step that runs now; steps run inside callbacks of the loop, never at the same time.
+
+    An object of its own: an attribute of the class `Step` would make the interpreter forget what
+    it knows of that class at every change.
+    """
+
+    __slots__ = ("step",)
+
+    def __init__(self) -> None:
+        self.step: Step | None = None
+
+
+RUNNING: Final = RunningStep()
 
 
 async def _rest_of(work: Coroutine[Any, Any, Any], waits_for: Any) -> None:

@@ -31,9 +31,8 @@ class Tasks:
         self._loop = asyncio.get_running_loop()
         self._running: set[asyncio.Task[Any]] = set()
         self._steps: set[Step] = set()
-        # Set while no step waits for an answer.
-        self._no_steps = asyncio.Event()
-        self._no_steps.set()
+        # Set when no step is left; None while nobody waits for that.
+        self._no_steps: asyncio.Event | None = None
         self._ending = False
 
     def __len__(self) -> int:
@@ -53,17 +52,20 @@ class Tasks:
         if self._ending:
             work.close()
             return
-        step = Step(work, self._step_ended, self._needs_task)
+        step = Step(work, self)
         self._steps.add(step)
-        self._no_steps.clear()
         step.advance()
 
     async def rest(self, limit_s: float) -> None:
         """Give the running tasks some time to end by themselves."""
         if len(self):
+            self._no_steps = asyncio.Event()
+            if not self._steps:
+                self._no_steps.set()
             steps = self._loop.create_task(self._no_steps.wait())
             await asyncio.wait([steps, *self._running], timeout=limit_s)
             steps.cancel()
+            self._no_steps = None
 
     async def end(self) -> None:
         """Cancel the running tasks and wait for them."""
@@ -71,25 +73,27 @@ class Tasks:
         for step in list(self._steps):
             step.close()
         self._steps.clear()
-        self._no_steps.set()
+        if self._no_steps is not None:
+            self._no_steps.set()
         running = list(self._running)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    def _step_ended(self, step: Step, error: Exception | None) -> None:
-        self._forget(step)
+    # What steps report
+
+    def step_ended(self, step: Step, error: Exception | None) -> None:
+        """Note that a step has ended, and report its error."""
+        self._steps.discard(step)
+        if self._no_steps is not None and not self._steps:
+            self._no_steps.set()
         if error is not None:
             self._on_error(error)
 
-    def _needs_task(self, step: Step, rest: Coroutine[Any, Any, Any]) -> None:
-        self._forget(step)
+    def step_waits(self, step: Step, rest: Coroutine[Any, Any, Any]) -> None:
+        """Go on with what is left of a step in a task."""
+        self.step_ended(step, None)
         self.start(rest)
-
-    def _forget(self, step: Step) -> None:
-        self._steps.discard(step)
-        if not self._steps:
-            self._no_steps.set()
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

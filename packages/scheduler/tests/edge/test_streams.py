@@ -3,59 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from edge import many_servers
 from edge.live_server import MSGPACK, Message, Stage, opus, play, until
+from edge.streaming_stage import (
+    SILENCE,
+    STREAMING,
+    fall_silent,
+    heard_of,
+    in_room,
+    keep_speaking,
+    listener,
+    speak,
+    text_so_far,
+)
 
 if TYPE_CHECKING:
-    from edge.live_server import Client, Node
+    from edge.live_server import Node
     from edge.many_servers import Company
 
 pytestmark = pytest.mark.store
-
-CHUNK_MS = 100
-# Noise is voice to the detector, zeros are silence.
-VOICE = Random(1).randbytes(32 * CHUNK_MS)
-SILENCE = bytes(32 * CHUNK_MS)
-STREAMING: dict[str, Any] = {"audio_format": "pcm16", "sample_rate": 16_000, "partials": True}
-
-
-async def speak(client: Client, ms: int, chunk: bytes = VOICE) -> None:
-    """Send chunks of speech, faster than they are spoken."""
-    for _ in range(ms // CHUNK_MS):
-        await client.say(chunk)
-
-
-async def fall_silent(client: Client) -> None:
-    await speak(client, 500, SILENCE)
-
-
-async def listener(stage: Stage, name: str | None = None, **register: Any) -> Node:
-    """Register a node that listens while one speaks."""
-    return await stage.node(name, form=MSGPACK, **{"max_streams": 4, **register})
-
-
-async def heard_of(node: Node) -> tuple[Message, Message]:
-    """Return the next stream and its first audio."""
-    stream = await node.expect("stream_open")
-    audio = await node.expect("stream_audio", stream_id=stream["stream_id"])
-    return stream, audio
-
-
-def text_so_far(stream: Message, revision: int, **more: Any) -> dict[str, Any]:
-    fields = {
-        "stream_id": stream["stream_id"],
-        "revision": revision,
-        "upto_ms": 400,
-        "stable": "good",
-        "unstable": "morn",
-        "translations": [{"tgt_lang": "en", "stable": "bu", "unstable": "enos"}],
-    }
-    return fields | more
 
 
 def streamed(node: Node, stream: Message) -> bytes:
@@ -232,13 +202,7 @@ def test_another_node_hears_the_utterance_from_its_beginning_after_a_loss() -> N
         second = await listener(stage)
         await first.send("stream_closed", stream_id=stream["stream_id"], reason="too busy")
         await until(lambda: stage.counted("streams_ended_total", reason="lost") == 1, "it was lost")
-
-        async def goes_on() -> None:
-            while True:
-                await speak(client, 100)
-                await asyncio.sleep(0.02)
-
-        speaking = asyncio.create_task(goes_on())
+        speaking = asyncio.create_task(keep_speaking(client))
         try:
             opened = asyncio.create_task(first.expect("stream_open"))
             other = asyncio.create_task(second.expect("stream_open"))
@@ -382,28 +346,6 @@ def test_a_part_does_not_overtake_an_earlier_outcome() -> None:
 
 
 # Rooms
-
-
-async def in_room(stage: Stage, *languages: str, **init: Any) -> list[Client]:
-    """Return people in one room, each reading a language; the first created it."""
-    people: list[Client] = []
-    code = ""
-    for lang in languages:
-        person = await stage.client(lang, "en", **{**STREAMING, **init})
-        if not code:
-            await person.send("room_create", preferred_lang=lang, display_name=lang)
-            code = (await person.expect("room_create_ack"))["room_code"]
-        else:
-            await person.send("room_join", room_code=code, preferred_lang=lang)
-        people.append(person)
-    for person in people:
-        await until(
-            lambda person=person: any(
-                len(m["members"]) == len(people) for m in person.all("room_members")
-            ),
-            "everybody is in the room",
-        )
-    return people
 
 
 def test_listeners_of_a_room_read_each_in_their_language() -> None:

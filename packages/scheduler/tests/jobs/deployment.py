@@ -80,8 +80,10 @@ class TracedRunner(ScriptRunner):
     def run(self, name: str, cell: Cell, args: tuple[Word, ...] = ()) -> Awaitable[list[Any]]:
         return self.traced(name, cell, args)
 
-    def ask(self, name: str, cell: Cell, args: tuple[Word, ...] = ()) -> Any:
-        return self.traced(name, cell, args)
+    async def ask(
+        self, name: str, cell: Cell, args: tuple[Word, ...], read: Callable[[Any], Any]
+    ) -> Any:
+        return read(await self.traced(name, cell, args))
 
     async def traced(self, name: str, cell: Cell, args: tuple[Word, ...]) -> list[Any]:
         """Take the chosen step, record the call and make it."""

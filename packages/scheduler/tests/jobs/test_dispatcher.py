@@ -42,7 +42,7 @@ async def test_a_job_its_home_cell_can_serve_costs_one_call(d: Deployment) -> No
     assert d.store.called() == [("job_submit", home.name)]
     settled, work = await speaker.settle(placement)
     assert settled.reply is Reply.SETTLED
-    assert [row.utterance for delivery in work.deliver for row in delivery.outcomes] == [0]
+    assert [row.utterance for delivery in work.deliver for row in delivery.released] == [0]
     assert d.store.called() == [("job_settle", home.name)]
 
 
@@ -79,7 +79,7 @@ async def test_what_is_released_with_an_outcome_has_its_own_words(d: Deployment)
         row
         for placement, payload in ((second, b"the second\nof two"), (first, b"the first"))
         for delivery in (await say(d, home, placement, payload)).deliver
-        for row in delivery.outcomes
+        for row in delivery.released
     ]
     assert [row.payload for row in delivered] == [b"the first", b"the second\nof two"]
     assert tuple(delivered) == await speaker.outcomes()

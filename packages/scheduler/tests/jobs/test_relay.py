@@ -148,7 +148,7 @@ def test_the_settling_step_asks_for_the_way_to_other_cells(addresses: list[Addre
         assert told(work) == [("i-cid", 1, b"sound 1")]
         # The speaker is told that it passed; nothing is left to ask for.
         (delivery,) = work.deliver
-        assert [outcome.utterance for outcome in delivery.outcomes] == [1]
+        assert [outcome.utterance for outcome in delivery.released] == [1]
         assert work.relay == []
         assert not await room.rings()
 
@@ -243,7 +243,7 @@ def test_runs_at_the_same_time_bring_everything_once(addresses: list[Address]) -
         # Of each position exactly one of them tells its owner.
         rows = sorted((owner, seq) for work in works for owner, seq, _ in told(work))
         assert rows == [(f"i-{name}", seq) for name in ("l1", "l2") for seq in range(1, 7)]
-        released = [o.seq for work in works for d in work.deliver for o in d.outcomes]
+        released = [o.seq for work in works for d in work.deliver for o in d.released]
         assert sorted(released) == list(range(1, 7))
 
     play(addresses, scenario)

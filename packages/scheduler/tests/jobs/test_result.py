@@ -316,7 +316,9 @@ def test_who_needs_no_translation_reads_what_was_recognised() -> None:
 def test_what_others_said_without_a_translation_says_why(kind: str, lane: str) -> None:
     entry = heard(3, 2, kind=kind, lane=lane, reason="gap_timeout")
     message = heard_message(entry, EPOCH, None, shown=Shown(), at_ms=99)
-    expected = missing_message("s9", entry._replace(kind=kind), EPOCH, trace_id="", at_ms=99)
+    expected = missing_message(
+        "s9", msgspec.structs.replace(entry, kind=kind), EPOCH, trace_id="", at_ms=99
+    )
     named = None if lane == AS_SPOKEN else lane
     assert message == msgspec.structs.replace(expected, tgt_lang=named)
 

@@ -41,14 +41,8 @@ async def streams_left(d: Deployment) -> list[str]:
     return [key for key in keys if not key.startswith("streaming:")]
 
 
-def ids() -> list[str]:
-    return [new_stream_id() for _ in range(100)]
-
-
-def test_ids_are_new_and_have_a_number_for_ties() -> None:
-    found = ids()
-    assert len(set(found)) == len(found)
-    assert all(int(stream[4:9], 16) >= 0 for stream in found)
+def test_ids_are_new() -> None:
+    assert len({new_stream_id() for _ in range(100)}) == 100
 
 
 @scenario()

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.store
 
 def delivered(work: Work) -> list[tuple[int, str]]:
     """Utterance and kind of every outcome to be sent, in the order of their numbers."""
-    rows = [row for delivery in work.deliver for row in delivery.outcomes]
+    rows = [row for delivery in work.deliver for row in delivery.released]
     return [(row.utterance, row.kind) for row in sorted(rows, key=lambda row: row.seq)]
 
 

@@ -6,6 +6,7 @@ which no job slot depends on; the choice of a node is that of `jobs/placement.py
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 from lingua_scheduler.jobs.placement import (
@@ -23,7 +24,7 @@ TIES = 1 << 20
 
 
 def stream_tie(stream: str) -> float:
-    return int(stream[4:9], 16) / TIES
+    return int(hashlib.sha1(stream.encode()).hexdigest()[:5], 16) / TIES
 
 
 class Streams:

@@ -22,13 +22,7 @@ from lingua_scheduler.runtime.job_builder import JobContext, build_job
 from lingua_scheduler.runtime.node import LiveNode, NodeTraits
 from lingua_scheduler.runtime.node_declaration import NodeDeclaration
 from lingua_scheduler.runtime.session_state import SessionRecord
-from lingua_scheduler.runtime.utterance import (
-    UNNAMED,
-    CutSpan,
-    NamedRequest,
-    PendingUtterance,
-    TurnPart,
-)
+from lingua_scheduler.runtime.utterance import PendingUtterance
 from lingua_scheduler.runtime.utterance_replies import UtteranceReplies
 from lingua_scheduler.session.rooms import Room, RoomMember
 from lingua_scheduler.state.records import Released
@@ -52,7 +46,6 @@ WALL_MS = 1_700_000_000_000
 START_MS = 5_000.0
 # How long a client is asked to wait before it tries again.
 RETRY_MS = 700
-SPAN = CutSpan(10, 20)
 
 
 class HandClock:
@@ -267,7 +260,7 @@ class Scene:
             trigger="manual",
             speech_end_ms=now,
             cut_ms=now,
-            part=TurnPart(f"s1-t{index}"),
+            turn=f"s1-t{index}",
             targets=(target,),
         )
         job = build_job(context_of(session), utterance, target, self.settings.segmentation)
@@ -291,7 +284,7 @@ class NotifiedClient:
         """Return the codes of the errors sent since the last call."""
         return [m.code for m in self.outlet.take() if isinstance(m, ErrorMessage)]
 
-    def utterance(self, span: CutSpan = SPAN, request: NamedRequest = UNNAMED) -> PendingUtterance:
+    def utterance(self, **more: Any) -> PendingUtterance:
         """Return an utterance of the client."""
         return PendingUtterance(
             index=3,
@@ -301,8 +294,9 @@ class NotifiedClient:
             trigger="manual",
             speech_end_ms=0.0,
             cut_ms=0.0,
-            span=span,
-            request=request,
+            start_ms=10,
+            end_ms=20,
+            **more,
         )
 
 
@@ -324,6 +318,8 @@ def context_of(session: LiveSession, *, retain_audio: bool = False) -> JobContex
         top=session.admission.parts.progress.top,
         text=session.deliverer.groups.context,
         retain_audio=retain_audio,
+        now_ms=session.admission.clock.now_ms(),
+        wall_ms=session.admission.clock.wall_ms(),
     )
 
 
@@ -366,4 +362,4 @@ def heard(
 
 def passed(seq: int, index: int = 0, **more: Any) -> Released:
     """Return an entry of a speaker's outbox about an utterance that listeners have received."""
-    return released(seq, index, **more)._replace(is_passed=True)
+    return msgspec.structs.replace(released(seq, index, **more), is_passed=True)

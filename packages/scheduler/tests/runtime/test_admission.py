@@ -10,7 +10,7 @@ import pytest
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.jobs.profile import Target
 from lingua_scheduler.runtime.session_registry import ResumeRefused
-from lingua_scheduler.runtime.utterance import CutSpan, PendingUtterance, TurnPart
+from lingua_scheduler.runtime.utterance import PendingUtterance
 from lingua_scheduler.runtime.utterance_indices import INDEX_MAX
 from lingua_scheduler.state.reply import Reply
 from lingua_wire.codes import CloseCode
@@ -310,8 +310,9 @@ def test_utterances_are_accepted_in_the_order_of_their_audio_whatever_overtakes_
             trigger="manual",
             speech_end_ms=0,
             cut_ms=0,
-            span=CutSpan(first_seq=2 * index, last_seq=2 * index + 1),
-            part=TurnPart(f"t{index}"),
+            first_seq=2 * index,
+            last_seq=2 * index + 1,
+            turn=f"t{index}",
             targets=targets,
         )
         for index in range(3)
@@ -352,11 +353,11 @@ class Stalled:
         self.tries = 0
         instance.effects.dispatcher.submit_all = self  # type: ignore[method-assign,assignment]
 
-    async def __call__(self, home: Any, jobs: Any, audio: bytes = b"") -> Any:
+    async def __call__(self, home: Any, jobs: Any, audio: bytes, besides: Any) -> Any:
         if jobs[0][1].index == self._index and not self.is_over:
             self.tries += 1
             raise StoreUnavailable("here", "stalled")
-        return await self._submit_all(home, jobs, audio)
+        return await self._submit_all(home, jobs, audio, besides)
 
 
 def test_what_is_said_later_is_taken_after_what_was_said_before(store: Server) -> None:
@@ -413,8 +414,11 @@ def test_what_nobody_needs_translated_waits_for_what_was_said_before_too(store: 
             trigger="manual",
             speech_end_ms=0,
             cut_ms=0,
-            span=CutSpan(200, 400, 2, 3),
-            part=TurnPart("t1"),
+            start_ms=200,
+            end_ms=400,
+            first_seq=2,
+            last_seq=3,
+            turn="t1",
         )
         admission._submit(utterance)
         await until(lambda: stalled.tries > 2, "the first one does not get through")

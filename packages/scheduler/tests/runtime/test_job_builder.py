@@ -19,18 +19,12 @@ from lingua_scheduler.runtime.job_builder import (
     padding_of,
     spec_after,
     spec_for_readers,
-    spec_heard,
     spec_of_owner,
     trace_of,
     traceparent_of,
 )
 from lingua_scheduler.runtime.session import LiveSession
-from lingua_scheduler.runtime.utterance import (
-    CutSpan,
-    NamedRequest,
-    PendingUtterance,
-    TurnPart,
-)
+from lingua_scheduler.runtime.utterance import PendingUtterance, StreamPosition
 from lingua_scheduler.state.records import JobSpec
 from lingua_wire.from_client import SessionInit
 from lingua_wire.shared import FeatureFlags, PipelineConfig, Term
@@ -45,7 +39,7 @@ W3C = re.compile(r"00-(?P<trace>[0-9a-f]{32})-(?P<parent>[0-9a-f]{16})-01")
 
 
 def utterance(scene: Scene, *targets: Target, **given: Any) -> PendingUtterance:
-    """Return an utterance; fields of its request, part and span are given by their own names."""
+    """Return an utterance."""
     plain: dict[str, Any] = {
         "index": 4,
         "audio": b"sound",
@@ -55,15 +49,8 @@ def utterance(scene: Scene, *targets: Target, **given: Any) -> PendingUtterance:
         "trigger": "manual",
         "speech_end_ms": 1.0,
         "cut_ms": 2.0,
+        "turn": "s1-t0",
     }
-    records: dict[str, Any] = {
-        "request": NamedRequest(),
-        "part": TurnPart(turn="s1-t0"),
-        "span": CutSpan(),
-    }
-    for name, record in records.items():
-        own = {field: given.pop(field) for field in record._fields if field in given}
-        plain[name] = record._replace(**own)
     return PendingUtterance(**(plain | given))
 
 
@@ -211,7 +198,11 @@ def test_a_job_made_under_a_former_owner_is_submitted_as_the_present_one() -> No
 
 def test_the_job_that_completes_an_utterance_says_up_to_where_it_was_heard() -> None:
     scene = Scene()
-    whole = spec_heard(spec_of_owner(made(scene, utterance(scene)).spec, 2), 11, 1100, 900)
+    heard = StreamPosition(11, 1100, 900)
+    context = context_of(scene.session)
+    built = build_job(context, utterance(scene), EN, CUTS, unwanted_from=2, heard=heard).spec
+    assert built.unwanted_from == 2
+    whole = spec_of_owner(built, 2)
     assert (whole.fence, whole.heard, whole.heard_ms, whole.speech) == (2, 11, 1100, 900)
     # Submitted again by the same session under a later fence, it still completes the utterance.
     again = spec_of_owner(whole, 3)
@@ -296,7 +287,7 @@ def test_marks_begin_with_the_end_of_speech() -> None:
     scene = Scene()
     job = made(scene, utterance(scene, first_client_ts_ms=7))
     assert (job.times.speech_end, job.times.cut) == (1.0, 2.0)
-    assert job.arrival.first_client_ts_ms == 7
+    assert job.first_client_ts_ms == 7
 
 
 def test_who_hears_each_language_and_who_reads_stands_in_the_spec() -> None:
@@ -328,7 +319,6 @@ def test_where_the_time_went_is_known_to_whoever_pushes_a_job_for_listeners() ->
     own = made(scene, utterance(scene))
     assert decode_body(own.body()).cut_at_ms == 0
     job = made(scene, utterance(scene, Target("en", "en", "c0/s2")))
-    job.submitting(scene.clock.now_ms(), scene.clock.wall_ms())
     ago_ms = scene.clock.wall_ms() - 500
     body = decode_body(job.body())
     assert (body.speech_end_at_ms, body.cut_at_ms) == (ago_ms + 1, ago_ms + 2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from lingua_scheduler.runtime.client_notifier import REPORT_EVERY_MS, ClientNotifier
-from lingua_scheduler.runtime.utterance import CutSpan, NamedRequest
 from lingua_scheduler.runtime.utterance_replies import UtteranceReplies
 from lingua_scheduler.state.records import Submitted
 from lingua_scheduler.state.reply import Reply
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.unit
 
 def test_an_utterance_is_accepted_once_though_it_has_several_jobs() -> None:
     client = NotifiedClient()
-    mine = client.utterance(CutSpan(10, 20, 4, 7), NamedRequest(requested_index=2))
+    mine = client.utterance(first_seq=4, last_seq=7, requested_index=2)
     client.replies.accepted(mine)
     client.replies.accepted(mine)
     assert client.outlet.sent == [

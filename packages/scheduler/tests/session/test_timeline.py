@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 import pytest
 from hypothesis import example, given
@@ -148,7 +146,7 @@ ANY_MARKS = st.builds(
     cut=TIMES,
     **{
         field.name: STAGES if field.name.endswith("_ms") else MAYBE
-        for field in dataclasses.fields(Marks)[2:]
+        for field in msgspec.structs.fields(Marks)[2:]
     },
 )
 

@@ -37,7 +37,7 @@ CELL, OTHER_CELL = Cell("batches", 0), Cell("batches", 1)
 
 def step(name: str, *args: Any, cell: Cell = CELL, now_ms: int = 0) -> StepCall:
     form = CallForm.of(load_scripts()[name], cell.keys)
-    return StepCall(form, (now_ms, *args), cell.slot, 1.0)
+    return StepCall(form, (now_ms, *args), cell.slot, 1.0, Answer())
 
 
 def plain(*words: str) -> StoreCall:
@@ -99,7 +99,7 @@ def test_each_call_of_a_batch_gets_its_own_answer_on_a_server_that_lacks_the_lib
         scripts = load_scripts()
 
         def ask(name: str, *args: Any) -> Any:
-            return connection.ask(scripts[name], CELL.slot, CELL.keys, (0, *args))
+            return connection.ask(scripts[name], CELL.slot, CELL.keys, (0, *args), list)
 
         for _ in range(2):
             missing = [ask("job_show", "j1"), ask("job_find", "s", 1), ask("job_show", "j2")]
@@ -117,7 +117,7 @@ def test_an_error_of_one_call_is_its_own(server: servers.Server) -> None:
         await connection.command(0, "SET", CELL.key("job", "broken"), "no hash")
 
         def ask(name: str, *args: Any) -> Any:
-            return connection.ask(scripts[name], CELL.slot, keys, (0, *args))
+            return connection.ask(scripts[name], CELL.slot, keys, (0, *args), list)
 
         calls = [
             ask("job_show", "j1"),

@@ -89,6 +89,7 @@ def test_a_node_is_packed_under_the_names_the_scripts_read() -> None:
         "draining": False,
         "info": "",
         "again": False,
+        "streams": 0,
     }
 
 
@@ -209,7 +210,7 @@ def test_any_reason_survives_the_head_of_an_entry(text: str) -> None:
 @pytest.mark.parametrize("moved", [0, 1])
 def test_a_placement_is_read(moved: int) -> None:
     raw = [*PLACEMENT[:5], moved, 31_000]
-    assert read_placement(raw, HOME) == PLACED._replace(context_reset=bool(moved))
+    assert read_placement(raw, HOME) == msgspec.structs.replace(PLACED, context_reset=bool(moved))
 
 
 def test_placements_are_read_in_order() -> None:

@@ -316,7 +316,7 @@ def test_calls_in_a_divided_slot_are_refused_change_nothing_and_work_after_the_m
             assert (await speaker.submit(4))[0].reply is Reply.QUEUED
             settled, work = await speaker.settle(held)
             assert settled.reply is Reply.SETTLED
-            assert [row.utterance for row in work.deliver[0].outcomes] == [1]
+            assert [row.utterance for row in work.deliver[0].released] == [1]
             for placement in (last, *work.push):
                 await speaker.settle(placement)
             await d.settle_down()

@@ -568,3 +568,13 @@ def test_streams_of_a_node_that_such_a_release_removed_expire_by_themselves(play
         assert await s.connection.command(s.cell.slot, "PTTL", key) > 0
 
     play(story)
+
+
+@pytest.mark.parametrize("prefix", ["sess-12ab3", "abc", "ab:cd-ffff", "s.0x1f-h1.", "x" * 100])
+def test_any_id_of_a_stream_leaves_the_rest_of_a_node_free(play, prefix: str) -> None:
+    async def story(s: Listening) -> None:
+        await s.hearer(streams=3)
+        heard = [await s.heard_by(f"{prefix}{number}") for number in range(4)]
+        assert heard == ["n", "n", "n", "no_free_stream"]
+
+    play(story)

@@ -7,7 +7,7 @@ once, because building one costs more than decoding a thousand messages.
 from __future__ import annotations
 
 from binascii import b2a_base64
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
@@ -17,6 +17,9 @@ from lingua_wire.from_node import NodeMessage
 from lingua_wire.to_client import ServerMessage
 from lingua_wire.to_node import SchedulerToNode
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 JSON_PROTOCOL = "lingua.v1.json"
 MSGPACK_PROTOCOL = "lingua.v1.msgpack"
 SUBPROTOCOLS = (JSON_PROTOCOL, MSGPACK_PROTOCOL)
@@ -25,31 +28,40 @@ Message = TypeVar("Message")
 
 encode_json = msgspec.json.Encoder().encode
 encode_msgpack = msgspec.msgpack.Encoder().encode
+# What reading a message may raise.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Codec(Generic[Message]):
     """Encodes and decodes the messages of one direction of a socket, in one of the two forms."""
 
-    __slots__ = ("_decode", "encode", "is_binary")
+    __slots__ = ("encode", "is_binary", "read")
 
     def __init__(self, messages: object, *, is_binary: bool) -> None:
         # Messages of this form are sent in binary frames.
         self.is_binary = is_binary
+        # What `decode` uses: raises one of `UNREADABLE`. For callers that handle every frame.
+        self.read: Callable[[bytes], Message]
         if is_binary:
-            self._decode = msgspec.msgpack.Decoder(messages).decode
+            self.read = msgspec.msgpack.Decoder(messages).decode
             self.encode = encode_msgpack
         else:
-            self._decode = msgspec.json.Decoder(messages).decode
+            self.read = msgspec.json.Decoder(messages).decode
             self.encode = encode_json
 
     def decode(self, data: bytes) -> Message:
         """Return the message, or raise `InvalidMessage` with the reason."""
         try:
-            return self._decode(data)  # type: ignore[no-any-return]
-        except msgspec.DecodeError as error:
-            raise InvalidMessage(str(error)) from None
-        except (UnicodeDecodeError, RecursionError) as error:
-            raise InvalidMessage(f"cannot be read: {type(error).__name__}") from None
+            return self.read(data)
+        except UNREADABLE as error:
+            raise refusal_of(error) from None
+
+
+def refusal_of(error: Exception) -> InvalidMessage:
+    """Return what is wrong with a message that could not be read."""
+    if isinstance(error, msgspec.DecodeError):
+        return InvalidMessage(str(error))
+    return InvalidMessage(f"cannot be read: {type(error).__name__}")
 
 
 class EncodedAudio:

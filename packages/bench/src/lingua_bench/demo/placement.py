@@ -250,7 +250,7 @@ class Story:
         """Settle an utterance and show the outcomes that this releases."""
         answer, work = await self._settle(held.job, held)
         self._check(answer.reply is Reply.SETTLED, f"{said} should settle, not {answer}")
-        out = [f"#{o.utterance}" for sent in work.deliver for o in sent.outcomes]
+        out = [f"#{o.utterance}" for sent in work.deliver for o in sent.released]
         came = f"{said}  from {held.node:<8}  "
         if out:
             self._screen.say(f"{came}comes out: {' '.join(out)}", "good")

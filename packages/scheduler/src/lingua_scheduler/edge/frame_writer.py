@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from lingua_scheduler.edge.frames import COPIED_BYTES_MAX, header_of
+from lingua_scheduler.edge.frames import COPIED_BYTES_MAX, MEDIUM_HEADER, header_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +25,7 @@ class FrameWriter:
 
     __slots__ = (
         "_allowed",
+        "_behind_bytes",
         "_bytes",
         "_frames",
         "_is_check_pending",
@@ -45,6 +46,7 @@ class FrameWriter:
         # Called when the peer has left too many bytes unread.
         self._on_slow = on_slow
         self._send_bytes_max = send_bytes_max
+        self._behind_bytes = send_bytes_max // BEHIND_PART
         # Higher than `send_bytes_max` only while a single larger message is being sent.
         self._allowed = send_bytes_max
         # The backlog exceeds the bound; the next turn of the loop decides whether it stays so.
@@ -67,12 +69,22 @@ class FrameWriter:
     @property
     def is_behind(self) -> bool:
         """Whether the peer has so many unread bytes that large messages should wait."""
-        return self.buffered > self._send_bytes_max // BEHIND_PART
+        return not self._is_ended and self._unsent() + self._bytes > self._behind_bytes
 
     def send(self, first: int, data: bytes) -> None:
-        """Write one frame and check the backlog."""
-        self.write(first, data)
-        self._check_backlog(len(data))
+        """Write one frame and check the backlog; it leaves after this turn of the loop."""
+        size, frames = len(data), self._frames
+        if not frames:
+            self._loop.call_soon(self.flush)
+        if size < 126:
+            frames.append(bytes((first, size)) + data)
+        elif size < COPIED_BYTES_MAX:
+            frames.append(MEDIUM_HEADER(first, 126, size) + data)
+        else:
+            frames += (header_of(first, size), data)
+        self._bytes += size
+        if self._unsent() + self._bytes > self._send_bytes_max:
+            self._check_backlog(size)
 
     def send_parts(self, first: int, parts: tuple[bytes, ...]) -> None:
         """Write one frame whose payload is given in parts; large parts are not copied."""
@@ -84,15 +96,11 @@ class FrameWriter:
         self._check_backlog(size)
 
     def write(self, first: int, data: bytes) -> None:
-        """Write one frame without a backlog check; it leaves after this turn of the loop."""
-        size, frames = len(data), self._frames
-        if not frames:
+        """Write one short frame without a backlog check; it leaves after this turn of the loop."""
+        if not self._frames:
             self._loop.call_soon(self.flush)
-        if size < COPIED_BYTES_MAX:
-            frames.append(header_of(first, size) + data)
-        else:
-            frames += (header_of(first, size), data)
-        self._bytes += size
+        self._frames.append(header_of(first, len(data)) + data)
+        self._bytes += len(data)
 
     def flush(self) -> None:
         """Hand all frames to the transport now."""
@@ -124,7 +132,7 @@ class FrameWriter:
         unsent = self._unsent() + self._bytes
         if unsent <= self._send_bytes_max:
             return
-        if unsent - newest <= self._send_bytes_max // BEHIND_PART:
+        if unsent - newest <= self._behind_bytes:
             self._allowed = unsent + self._send_bytes_max
         if unsent > self._allowed:
             self._suspect(unsent)

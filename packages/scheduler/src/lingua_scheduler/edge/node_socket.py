@@ -16,11 +16,12 @@ from lingua_scheduler.edge import token_advice
 from lingua_scheduler.edge.early_buffer import EarlyBuffer
 from lingua_scheduler.edge.message_counters import counters
 from lingua_scheduler.edge.old_protocol import outlet_for
+from lingua_scheduler.edge.websocket import OPEN
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.runtime.node import NodeTraits
 from lingua_scheduler.runtime.node_registry import RegistrationRefused
 from lingua_wire import from_node as m
-from lingua_wire.codec import NODE_MESSAGES, form_of
+from lingua_wire.codec import NODE_MESSAGES, UNREADABLE, form_of, refusal_of
 from lingua_wire.codes import CloseCode, ErrorCode
 from lingua_wire.errors import InvalidInput, InvalidMessage
 from lingua_wire.to_node import (
@@ -75,6 +76,7 @@ class NodeSocket:
         self._bearer = bearer
         self.codec = NODE_MESSAGES[form_of(wire.subprotocol)]
         self._encode = self.codec.encode
+        self._read = self.codec.read
         self._seen = counters(services.metrics, "node", m.NodeMessage)
         self._write = wire.send_binary if self.codec.is_binary else wire.send_text
         # What the node's token allows; None where no keys are set.
@@ -84,10 +86,11 @@ class NodeSocket:
 
     def send(self, message: ToNode) -> bool:
         """Send one message; tells whether the socket was open."""
-        if not self.wire.is_open:
+        wire = self.wire
+        if wire.phase != OPEN:
             return False
         self._write(self._encode(message))
-        return self.wire.is_open
+        return wire.phase == OPEN
 
     def assign(self, message: JobAssign, lane: str) -> bool:  # noqa: ARG002 for older nodes
         """Send a job."""
@@ -136,11 +139,11 @@ class NodeSocket:
             self.refuse(ErrorCode.INVALID_MESSAGE, "not the form of this socket's subprotocol")
             return None
         try:
-            message = self.codec.decode(data)
-        except InvalidMessage as problem:
-            self.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
+            message = self._read(data)
+        except UNREADABLE as error:
+            self.refuse(ErrorCode.INVALID_MESSAGE, str(refusal_of(error)))
             return None
-        self._seen[type(message)].inc()
+        self._seen[type(message)].value += 1
         return message
 
     def refuse(self, code: ErrorCode, problem: str) -> None:
@@ -283,7 +286,8 @@ class Working:
         except InvalidInput as problem:
             self._socket.refuse(ErrorCode.INVALID_MESSAGE, str(problem))
         else:
-            self._socket.used()
+            if self._socket.errors:
+                self._socket.used()
 
     def _result(self, result: m.JobResult) -> None:
         self._services.tasks.begin(self._reports.report(self._node, result))

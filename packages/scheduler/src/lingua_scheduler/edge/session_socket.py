@@ -28,7 +28,7 @@ from lingua_scheduler.runtime.pairing import InvalidPairingCode
 from lingua_scheduler.runtime.session_registry import ResumeRefused, SessionEnded
 from lingua_scheduler.runtime.session_state import SessionState
 from lingua_wire import from_client as m
-from lingua_wire.codec import CLIENT_MESSAGES, form_of, with_audio
+from lingua_wire.codec import CLIENT_MESSAGES, UNREADABLE, form_of, refusal_of, with_audio
 from lingua_wire.codes import CloseCode, ErrorCode
 from lingua_wire.errors import InvalidInput, InvalidLanguage, InvalidMessage
 from lingua_wire.languages import language
@@ -62,7 +62,6 @@ class SessionSocket:
 
     __slots__ = (
         "__weakref__",
-        "_choices",
         "_encode",
         "_write",
         "access",
@@ -70,6 +69,8 @@ class SessionSocket:
         "errors",
         "seen",
         "services",
+        "speaks_additions",
+        "wants_events",
         "wire",
     )
 
@@ -79,28 +80,20 @@ class SessionSocket:
         self.codec = CLIENT_MESSAGES[form_of(wire.subprotocol)]
         self._encode = self.codec.encode
         self._write = wire.send_binary if self.codec.is_binary else wire.send_text
-        self._choices = ClientChoices.at_first(wire.subprotocol)
+        # Which optional messages the client gets.
+        self.speaks_additions, self.wants_events = ClientChoices.at_first(wire.subprotocol)
         self.access = ClientAccess(services.gate, bearer)
         self.errors = ErrorLimit(self.close)
         self.seen = counters(services.metrics, "session", m.ClientMessage)
 
-    @property
-    def speaks_additions(self) -> bool:
-        """Tell whether the client knows the additions of this protocol."""
-        return self._choices.speaks_additions
-
-    @property
-    def wants_events(self) -> bool:
-        """Tell whether the client wants `ui_event`s."""
-        return self._choices.wants_events
-
     def choose(self, *, speaks_additions: bool, wants_events: bool) -> None:
         """Restore what the client chose when it opened the session."""
-        self._choices = ClientChoices(speaks_additions, wants_events)
+        self.speaks_additions, self.wants_events = speaks_additions, wants_events
 
     def choose_by(self, init: m.SessionInit) -> None:
         """Note what the first message declares about the client."""
-        self._choices = self._choices.after(init)
+        choices = ClientChoices(self.speaks_additions, self.wants_events).after(init)
+        self.speaks_additions, self.wants_events = choices
 
     def send(self, message: ToClient) -> None:
         """Send one message; the socket drops a client that does not read."""
@@ -141,7 +134,7 @@ class SessionSocket:
         """Warn a client that knows the additions, once its session is open."""
         if not isinstance(self.wire.receiver, Talking):
             return False
-        if self._choices.speaks_additions:
+        if self.speaks_additions:
             self.send(TokenExpiring(expires_in_ms=in_ms))
         return True
 
@@ -344,10 +337,10 @@ class Talking:
     """The session is open."""
 
     __slots__ = (
-        "_decode",
         "_errors",
         "_input",
         "_is_binary",
+        "_read",
         "_rooms",
         "_seen",
         "_session",
@@ -364,7 +357,7 @@ class Talking:
         self._session_id = session.id
         self._input = session.input
         self._is_binary = socket.codec.is_binary
-        self._decode = socket.codec.decode
+        self._read = socket.codec.read
         self._seen = socket.seen
         self._errors = socket.errors
         # Why the token does not allow to speak as the session does now; empty: it does.
@@ -391,8 +384,12 @@ class Talking:
 
     def _receive(self, data: bytes) -> None:
         try:
-            message = self._decode(data)
-            self._seen[type(message)].inc()
+            message = self._read(data)
+        except UNREADABLE as error:
+            self._socket.refuse(ErrorCode.INVALID_MESSAGE, str(refusal_of(error)))
+            return
+        self._seen[type(message)].value += 1
+        try:
             # Messages without a session id (rooms, signalling) belong to this connection's session.
             if getattr(message, "session_id", self._session_id) != self._session_id:
                 what = "not the session of this connection"
@@ -430,8 +427,9 @@ class Talking:
         raise Forbidden(self._speech_problem)
 
     def _utterance(self, message: m.Utterance) -> None:
-        allow_speech(self._socket.grant)
-        allow_languages(self._socket.grant, message.src_lang, message.tgt_lang)
+        if (grant := self._socket.access.grant) is not None:
+            allow_speech(grant)
+            allow_languages(grant, message.src_lang, message.tgt_lang)
         self._session.utterances.receive(message)
 
     def _confirmed(self, ack: m.OutcomeAck) -> None:

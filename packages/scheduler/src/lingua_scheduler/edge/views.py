@@ -7,9 +7,10 @@ sessions, jobs and nodes of that tenant, and the nodes that accept jobs of all t
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from heapq import nsmallest
 from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from lingua_scheduler.edge.answers import (
     ClientStats,
@@ -138,7 +139,7 @@ def job_answer(instance: Instance, job: LiveJob) -> JobAnswer:
 def times_until(times: Marks, now_ms: float) -> Marks:
     """Return the times of a job in flight as if its current step ended now."""
     step = next((name for name in STEPS if not getattr(times, name)), None)
-    return replace(times, **{step: now_ms}) if step is not None else times
+    return msgspec.structs.replace(times, **{step: now_ms}) if step is not None else times
 
 
 def page_of(items: Mapping[str, T], after: str, limit: int) -> tuple[list[str], str | None]:

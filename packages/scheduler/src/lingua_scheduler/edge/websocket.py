@@ -53,7 +53,7 @@ READ_BUFFER_BYTES: Final = 4096
 SLOW_READER: Final = 4408
 CLOSE_CODES_NEVER_SENT: Final = frozenset({1004, 1005, 1006, 1015})
 
-# The phases of a WebSocket. In DEAF, received bytes are discarded unparsed.
+# The phases of a WebSocket, in order. In DEAF, received bytes are discarded unparsed.
 NEW, OPEN, CLOSING, DEAF, GONE = range(5)
 
 # Looked up once, not for every frame.
@@ -198,7 +198,7 @@ class WebSocket:
     @property
     def is_behind(self) -> bool:
         """Whether the peer has so much unread that large messages should wait."""
-        return self.phase not in {NEW, GONE} and self._writer.is_behind
+        return NEW < self.phase < GONE and self._writer.is_behind
 
     @property
     def buffered(self) -> int:

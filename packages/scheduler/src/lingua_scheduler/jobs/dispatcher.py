@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.jobs.search import Search, TurnsInFlight
@@ -30,7 +31,7 @@ from lingua_scheduler.state.records import (
 from lingua_scheduler.state.reply import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from lingua_scheduler.jobs.fleet import FleetSnapshot
     from lingua_scheduler.jobs.search import TurnInFlight
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
         MovedJob,
         NodeReply,
         Placement,
-        Released,
         Settled,
         Speech,
     )
@@ -55,16 +55,6 @@ if TYPE_CHECKING:
 LEFT = frozenset({Reply.PLACED, Reply.QUEUED, Reply.PARKED, Reply.SETTLED})
 # How many waiting jobs of each demand are offered to other cells at a time.
 OFFER_MAX = 8
-
-
-@dataclass(slots=True)
-class Delivery:
-    """Outcomes of one session that its owner must send."""
-
-    owner: str
-    session: str
-    epoch: str
-    outcomes: tuple[Released, ...]
 
 
 class Move(NamedTuple):
@@ -83,31 +73,31 @@ class Move(NamedTuple):
     label: str
 
 
-@dataclass(slots=True)
-class Work:
+class Work(msgspec.Struct):
     """The actions on sockets after a step."""
 
-    push: list[Placement] = field(default_factory=list)
-    deliver: list[Delivery] = field(default_factory=list)
+    push: list[Placement] = []
+    # Scripts that released outcomes, which the owner of their session must send.
+    deliver: list[ScriptEffects] = []
     # Attempts whose node must be told to stop.
-    stop: list[Cancelled] = field(default_factory=list)
+    stop: list[Cancelled] = []
     # Jobs that were taken from their nodes, to be counted and reported.
-    moved: list[Move] = field(default_factory=list)
+    moved: list[Move] = []
     # Outcomes in listeners' outboxes, of which the owners must be informed.
-    heard: list[ListenerOutcome] = field(default_factory=list)
+    heard: list[ListenerOutcome] = []
     # Cell and session of speakers with listeners that do not have all outcomes yet.
-    relay: list[tuple[str, str]] = field(default_factory=list)
+    relay: list[tuple[str, str]] = []
     # The accounts of ended sessions, to be counted.
-    spoken: list[Speech] = field(default_factory=list)
+    spoken: list[Speech] = []
 
     def add_effects(self, effects: ScriptEffects) -> None:
         """Add the effects of a script."""
-        self.push.extend(effects.placed)
+        if effects.placed:
+            self.push.extend(effects.placed)
         if effects.released:
-            self.deliver.append(
-                Delivery(effects.owner, effects.session, effects.epoch, effects.released)
-            )
-        self.heard.extend(effects.heard)
+            self.deliver.append(effects)
+        if effects.heard:
+            self.heard.extend(effects.heard)
         if effects.is_relaying:
             self.relay.append((effects.home, effects.session))
 
@@ -150,30 +140,50 @@ class Dispatcher(StreamDispatcher):
         self, home: Cell, job: str, spec: JobSpec, body: bytes, audio: bytes = b""
     ) -> tuple[Submitted, Work]:
         """Admit a job: placed, waiting, refused, or the duplicate of an existing job."""
-        (result,) = await self.submit_all(home, ((job, spec, body),), audio)
-        return result
+        work = Work()
+        (answer,) = await self.submit_all(home, ((job, spec, body),), audio, work.merge)
+        if answer.placement is not None:
+            work.push.append(answer.placement)
+        work.add_effects(answer.effects)
+        return answer, work
 
     def submit_all(
-        self, home: Cell, jobs: Sequence[tuple[str, JobSpec, bytes]], audio: bytes = b""
-    ) -> Awaitable[list[tuple[Submitted, Work]]]:
-        """Admit the jobs of one utterance in one step, each as `submit` does."""
-        if not jobs[0][1].turn or len(self._cells.all) == 1:
-            return self._submit_all(home, jobs, audio)
-        return self._submit_in_turn(home, jobs, audio)
-
-    async def _submit_in_turn(
-        self, home: Cell, jobs: Sequence[tuple[str, JobSpec, bytes]], audio: bytes
-    ) -> list[tuple[Submitted, Work]]:
-        with self._turns.entered(jobs[0][1]) as turn:
-            return await self._submit_all(home, jobs, audio, turn)
-
-    async def _submit_all(
         self,
         home: Cell,
         jobs: Sequence[tuple[str, JobSpec, bytes]],
         audio: bytes,
+        besides: Callable[[Work], None],
+    ) -> Awaitable[list[Submitted]]:
+        """Admit the jobs of one utterance in one step, each as `submit` does.
+
+        A search in other cells may do more than an answer says: that is given to `besides`.
+        """
+        if self._cells.is_one:
+            rows = [(job, spec, body, 0) for job, spec, body in jobs]
+            return self._store.jobs.submit_all(home, rows, audio)
+        if jobs[0][1].turn:
+            return self._submit_in_turn(home, jobs, audio, besides)
+        return self._submit_over_cells(home, jobs, audio, besides)
+
+    async def _submit_in_turn(
+        self,
+        home: Cell,
+        jobs: Sequence[tuple[str, JobSpec, bytes]],
+        audio: bytes,
+        besides: Callable[[Work], None],
+    ) -> list[Submitted]:
+        with self._turns.entered(jobs[0][1]) as turn:
+            return await self._submit_over_cells(home, jobs, audio, besides, turn=turn)
+
+    async def _submit_over_cells(
+        self,
+        home: Cell,
+        jobs: Sequence[tuple[str, JobSpec, bytes]],
+        audio: bytes,
+        besides: Callable[[Work], None],
+        *,
         turn: TurnInFlight | None = None,
-    ) -> list[tuple[Submitted, Work]]:
+    ) -> list[Submitted]:
         parked = [
             (job, spec, body, self._park(home, spec, turn, is_first=at == 0))
             for at, (job, spec, body) in enumerate(jobs)
@@ -183,18 +193,14 @@ class Dispatcher(StreamDispatcher):
             answers, _ = await asyncio.gather(submitting, self._close_heard(jobs[0][1]))
         else:
             answers = await submitting
-        results = []
-        for (job, spec, _), answer in zip(jobs, answers, strict=True):
-            work, found = Work(), answer
-            if answer.reply is Reply.PARKED:
-                found = await self._place_elsewhere(
-                    home, job, spec=spec, parked=answer, turn=turn, work=work
+        for at, (job, spec, _) in enumerate(jobs):
+            if answers[at].reply is Reply.PARKED:
+                work = Work()
+                answers[at] = await self._place_elsewhere(
+                    home, job, spec=spec, parked=answers[at], turn=turn, work=work
                 )
-            if found.placement is not None:
-                work.push.append(found.placement)
-            work.add_effects(found.effects)
-            results.append((found, work))
-        return results
+                besides(work)
+        return answers
 
     def _park(self, home: Cell, spec: JobSpec, turn: TurnInFlight | None, *, is_first: bool) -> int:
         """Return whether a job that its home cell cannot place is parked, as `job_submit` takes it.
@@ -471,7 +477,7 @@ class Dispatcher(StreamDispatcher):
         search.work.add_effects(answer.effects)
         if answer.reply is Reply.JOB_ENDED:
             return Submitted(Reply.SETTLED)  # admitted, and ended by another call, which reports it
-        return answer._replace(effects=ScriptEffects())
+        return msgspec.structs.replace(answer, effects=ScriptEffects())
 
     async def _ask_home(self, home: Cell, search: Search[Work]) -> None:
         """Ask the home cell once more; the search goes on only if it cannot place the job."""

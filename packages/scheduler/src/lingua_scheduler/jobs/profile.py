@@ -71,6 +71,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     demands: dict[str, str] = {}
     # Language -> what a job into it needs of the glossary.
     terms: dict[str, tuple[Term, ...]] = {}
+    # The jobs of an utterance whose speaker is in no room: one entry, once it was worked out.
+    own: list[tuple[Target, ...]] = []
 
     @classmethod
     def of(
@@ -114,9 +116,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             demands={},
             terms={},
         )
-        for target in profile.targets:
-            profile.demand_of(target)
-        return profile
+        return profile.prepared()
 
     def changed(self, update: SessionUpdate) -> Profile:
         """Return the profile after a `session_update`."""
@@ -160,9 +160,12 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     def own_targets(self) -> tuple[Target, ...]:
         """Return the jobs of an utterance whose speaker is in no room."""
-        if self.two_way is not None:
-            return (Target("~".join(sorted(self.two_way)), self.targets[0]),)
-        return tuple(Target(code, code) for code in self.targets)
+        if not self.own:
+            targets = tuple([Target(code, code) for code in self.targets])
+            if self.two_way is not None:
+                targets = (Target("~".join(sorted(self.two_way)), self.targets[0]),)
+            self.own.append(targets)
+        return self.own[0]
 
     def in_room(self) -> Profile:
         """Return the profile in a room: either of two languages is spoken, into those of others."""
@@ -202,11 +205,16 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         ).text
 
     def _with(self, **changes: object) -> Profile:
-        changes["demands"], changes["terms"] = {}, {}
+        changes["demands"], changes["terms"], changes["own"] = {}, {}, []
         changed = msgspec.structs.replace(self, **changes)
-        for target in changed.targets:
-            changed.demand_of(target)
-        return changed
+        return changed.prepared()
+
+    def prepared(self) -> Profile:
+        """Work out what every utterance needs; returns itself."""
+        for target in self.targets:
+            self.demand_of(target)
+        self.own_targets()
+        return self
 
 
 def source_of(code: str) -> str:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.jobs.dispatcher import Work
 
@@ -55,7 +57,7 @@ class OutcomeRelay:
         while True:
             step = await self._store.outbox.relay(home, session, reached)
             # Remaining outcomes have a timer and are not retried at once.
-            work.add_effects(step.effects._replace(is_relaying=False))
+            work.add_effects(msgspec.structs.replace(step.effects, is_relaying=False))
             more = await self._reach(step.ahead, work)
             if not more and not step.is_cut:
                 return

@@ -6,7 +6,7 @@ that ends its utterance (`result_message`, `missing_message`). Nothing here send
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -55,7 +55,7 @@ class StoredResult(msgspec.Struct, frozen=True, array_like=True):
     audio_parts: int | None = None
 
 
-class Verdict(NamedTuple):
+class Verdict(msgspec.Struct, frozen=True):
     """What a report means for its job."""
 
     kind: str
@@ -63,7 +63,10 @@ class Verdict(NamedTuple):
     retryable: bool = False
 
 
-class Shown(NamedTuple):
+COMPLETED: Final = Verdict("completed")
+
+
+class Shown(msgspec.Struct, frozen=True):
     """What the instance adds to a result when it delivers it."""
 
     timeline: Timeline | None = None
@@ -71,6 +74,8 @@ class Shown(NamedTuple):
     part_index: int | None = None
 
 
+# The quality of a report that says nothing about it.
+UNJUDGED: Final = (None,) * 5
 # The kind of an outcome of another speaker, in a listener's outbox.
 HEARD = "heard"
 encode_result = msgspec.msgpack.Encoder().encode
@@ -90,11 +95,11 @@ def verdict_of(report: JobResult) -> Verdict:
     has_text = (report.text_asr and not report.text_asr.isspace()) or (
         report.text_translated and not report.text_translated.isspace()
     )
-    if reason in EMPTY_REASONS:
+    if reason is not None and reason in EMPTY_REASONS:
         return Verdict("completed_no_text", reason)
     if not has_text and not report.tts_audio:
         return Verdict("completed_no_text", "blank")
-    return Verdict("completed")
+    return COMPLETED
 
 
 def stored(report: JobResult, trace_id: str, network: NetworkTimings | None) -> StoredResult:
@@ -118,7 +123,7 @@ def stored(report: JobResult, trace_id: str, network: NetworkTimings | None) -> 
         extra=report.extra,
         timings=timings,
         network=network,
-        quality=quality if any(item is not None for item in quality) else None,
+        quality=quality if quality != UNJUDGED else None,
         audio_parts=report.audio_parts,
     )
 
@@ -140,7 +145,8 @@ def heard_message(
     speaker = speaker_of(heard_id)
     if kind != "completed" or kept is None:
         reason = outcome.reason if kind != "completed" else "no_longer_kept"
-        missing = outcome._replace(kind="failed" if kind == "completed" else kind, reason=reason)
+        told = "failed" if kind == "completed" else kind
+        missing = msgspec.structs.replace(outcome, kind=told, reason=reason)
         absence = missing_message(speaker, missing, epoch, trace_id="", at_ms=at_ms)
         if outcome.lane == AS_SPOKEN:
             return msgspec.structs.replace(absence, tgt_lang=None)

@@ -43,7 +43,7 @@ class EffectRunner:
             for placement in work.push:
                 again.merge(await self._push(placement))
             for delivery in work.deliver:
-                last = delivery.outcomes[-1].seq
+                last = delivery.released[-1].seq
                 if delivery.owner:
                     message = OutcomesReady(delivery.session, delivery.epoch, last)
                     await self._sender.send(delivery.owner, message)

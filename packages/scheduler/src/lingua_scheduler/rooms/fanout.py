@@ -13,6 +13,8 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from lingua_scheduler.jobs.result import HEARD, decode_result
 from lingua_scheduler.peers.messages import ListenerOutcomeReady, OutboxPosition
 from lingua_wire.codec import EncodedAudio
@@ -168,7 +170,7 @@ class Fanout:
         for place in places:
             session = self._sessions.get(place.session)
             if session is not None:
-                session.deliver(place.epoch, (outcome._replace(seq=place.seq),))
+                session.deliver(place.epoch, (msgspec.structs.replace(outcome, seq=place.seq),))
 
 
 def reference_of(outcome: Released) -> tuple[str, str]:

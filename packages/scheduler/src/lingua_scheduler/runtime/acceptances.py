@@ -47,7 +47,7 @@ class AcceptanceQueue:
         """Note how many answers of the store are outstanding for an utterance."""
         utterance.submitted(answers)
         self._unanswered += answers
-        if utterance.is_streamed:
+        if utterance.last_seq is not None:
             self._unreported.append(utterance)
 
     def answered(self, utterance: PendingUtterance, *, is_taken: bool) -> None:
@@ -58,12 +58,12 @@ class AcceptanceQueue:
 
     def report(self, utterance: PendingUtterance) -> None:
         """Report an utterance that is stored in all its languages, and those before it."""
-        if not utterance.is_streamed and not utterance.unanswered and utterance.is_taken:
+        if utterance.last_seq is None and not utterance.unanswered and utterance.is_taken:
             self._replies.accepted(utterance)
         unreported = self._unreported
         while unreported and not unreported[0].unanswered:
             first = unreported.pop(0)
-            last_seq = first.span.last_seq
+            last_seq = first.last_seq
             if first.is_taken and last_seq is not None:
                 self._replies.accepted(first)
                 self.acknowledged_seq = max(self.acknowledged_seq, last_seq)

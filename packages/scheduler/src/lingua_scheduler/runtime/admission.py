@@ -15,9 +15,9 @@ from lingua_scheduler.runtime.job_builder import (
     build_job,
     others_of,
     spec_for_readers,
-    spec_heard,
     stream_of,
 )
+from lingua_scheduler.runtime.utterance import STREAM_START, StreamPosition
 from lingua_scheduler.state.records import AS_SPOKEN, LaneFill, Submitted
 from lingua_scheduler.state.reply import ADMITTED, Reply
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from lingua_scheduler.clock import Clock
     from lingua_scheduler.config import SegmentationSettings
-    from lingua_scheduler.jobs.profile import Target
     from lingua_scheduler.rooms.audience import AudienceFinder
     from lingua_scheduler.runtime.acceptances import AcceptanceQueue
     from lingua_scheduler.runtime.backlog import UtteranceBacklog
@@ -48,6 +47,11 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.records import JobSpec, ResumedSession
     from lingua_scheduler.state.script import Word
     from lingua_scheduler.tasks import Tasks
+
+# Answers to a submit that mean that the store has taken a job that it did not have.
+TAKEN = ADMITTED - {Reply.DUPLICATE}
+# Why a job that was taken waits, if no known node serves it.
+UNSERVED = (Reply.NO_POOL_FOR_LANG_PAIR, Reply.EMPTY_POOL)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -120,10 +124,10 @@ class Admission:
             self.tasks.start(self._find_audience(utterance))
             return
         utterance.address(utterance.profile.own_targets())
-        if (len(parts.backlog) and not is_late) or not parts.window.admits(utterance.index):
+        if (parts.backlog.waiting and not is_late) or not parts.window.admits(utterance.index):
             parts.backlog.add(utterance)
             parts.backlog.press()
-            if utterance.part.in_turn:
+            if utterance.in_turn:
                 self.tasks.start(self._make_room())
             return
         self._submit(utterance)
@@ -168,12 +172,13 @@ class Admission:
     def has_room(self) -> bool:
         """Tell whether one more utterance may wait."""
         parts = self.parts
-        return len(parts.backlog) + len(parts.requests) < parts.backlog.waiting_max
+        waiting = len(parts.backlog.waiting) + len(parts.requests.line)
+        return waiting < parts.backlog.waiting_max
 
     def close_turn(self, turn: str) -> bool:
         """Let a waiting slice close its turn; tells whether there is one."""
         for utterance in reversed(list(self.parts.backlog)):
-            if utterance.part.turn == turn:
+            if utterance.turn == turn:
                 utterance.close_turn()
                 return True
         return False
@@ -185,14 +190,17 @@ class Admission:
             backlog.clear()
             parts.requests.clear()
             parts.acceptances.give_up()
-        while (first := backlog.first) is not None and self._may_go(first):
+        waiting = backlog.waiting
+        while waiting and self._may_go(waiting[0]):
             self._submit(backlog.pop())
-        if (first := backlog.first) is not None and first.part.in_turn:
+        if waiting and waiting[0].in_turn:
             self.tasks.start(self._make_room())
-        backlog.relax()
-        if not parts.window.open and not len(backlog) and not len(parts.requests):
-            self.idle.set()
-        self._note_taken()
+        if backlog.is_paused:
+            backlog.relax()
+        if not waiting:
+            if not parts.window.open and not parts.requests.line:
+                self.idle.set()
+            parts.acceptances.note_idle()
 
     def _may_go(self, utterance: PendingUtterance) -> bool:
         return not utterance.is_addressing and self.parts.window.admits(utterance.index)
@@ -216,43 +224,45 @@ class Admission:
     # Submission
 
     def _submit(self, utterance: PendingUtterance) -> None:
-        parts, span = self.parts, utterance.span
-        length_ms = span.end_ms - span.start_ms
-        parts.ledger.admit(utterance.index, length_ms, lanes=max(1, len(utterance.targets)))
-        if utterance.is_streamed:
+        parts, index, lanes = self.parts, utterance.index, len(utterance.targets)
+        length_ms = utterance.end_ms - utterance.start_ms
+        parts.ledger.admit(index, length_ms, lanes or 1)
+        if utterance.last_seq is not None:
             parts.progress.submit(utterance, is_resumable=parts.record.is_resumable)
-        if not utterance.targets:
+        if not lanes:
             # All listeners speak this language: they need no node.
             self._skip(utterance, length_ms)
             return
-        parts.window.add(utterance.index, len(utterance.targets), self.clock.now_ms())
-        parts.progress.index_submitted(utterance.index)
-        parts.acceptances.submitted(utterance, len(utterance.targets))
-        self.tasks.begin(self._submit_jobs(utterance, self._jobs_of(utterance)))
+        parts.progress.index_submitted(index)
+        context = self.context()
+        parts.window.add(index, lanes, context.now_ms)
+        parts.acceptances.submitted(utterance, lanes)
+        self.tasks.begin(self._submit_jobs(utterance, self._jobs_of(utterance, context)))
 
-    def _jobs_of(self, utterance: PendingUtterance) -> list[LiveJob]:
-        indices, last = self.parts.indices, len(utterance.targets) - 1
-        readers_from = -1
-        if utterance.readers:
-            readers_from = indices.unheard_before(AS_SPOKEN, utterance.index)
-        jobs = []
-        for number, target in enumerate(utterance.targets):
-            # With its last language all of the utterance is in the store: its audio is admitted.
-            job = self._build(utterance, target, is_last=number == last)
+    def _jobs_of(self, utterance: PendingUtterance, context: JobContext) -> list[LiveJob]:
+        """Return the jobs of an utterance, one for each language."""
+        parts, index, targets = self.parts, utterance.index, utterance.targets
+        indices = parts.indices
+        readers_from = indices.unheard_before(AS_SPOKEN, index) if utterance.readers else -1
+        indices.submitted(index)
+        heard, jobs = STREAM_START, []
+        for target in targets:
+            if target is targets[-1] and utterance.last_seq is not None:
+                # With its last language all of the utterance is in the store.
+                speech_ms = parts.progress.speech_ms
+                heard = StreamPosition(utterance.last_seq, utterance.end_ms, speech_ms)
+            job = build_job(
+                context,
+                utterance,
+                target,
+                self.cuts,
+                unwanted_from=indices.unheard_before(target.lane, index),
+                heard=heard,
+            )
             if utterance.readers:
                 job.with_spec(spec_for_readers(job.spec, readers_from))
             jobs.append(job)
         return jobs
-
-    def _build(self, utterance: PendingUtterance, target: Target, *, is_last: bool) -> LiveJob:
-        parts, span = self.parts, utterance.span
-        job = build_job(self.context(), utterance, target, self.cuts)
-        parts.indices.submitted(utterance.index)
-        spec = parts.indices.in_lane(job.spec)
-        if is_last and span.last_seq is not None:
-            spec = spec_heard(spec, span.last_seq, span.end_ms, parts.progress.speech_ms)
-        job.with_spec(spec).submitting(self.clock.now_ms(), self.clock.wall_ms())
-        return job
 
     def _skip(self, utterance: PendingUtterance, length_ms: int) -> None:
         """End an utterance that needs no job; a later owner must know that."""
@@ -268,20 +278,20 @@ class Admission:
             parts.acceptances.report(utterance)
 
     async def _note_skipped(self, utterance: PendingUtterance) -> None:
-        parts, span, before = self.parts, utterance.span, utterance.before
+        parts, before, last_seq = self.parts, utterance.before, utterance.last_seq
         note: dict[str, Word] = {"passed": parts.progress.passed_field}
-        if span.last_seq is not None:
+        if last_seq is not None:
             # Its client discards it: a later owner must not ask for it again and send it to others.
             top = utterance.index + 1
-            note |= {"top": top, "heard": span.last_seq, "heard_ms": span.end_ms}
+            note |= {"top": top, "heard": last_seq, "heard_ms": utterance.end_ms}
         reply = await parts.submission.note(note, before.seq)
         while reply is Reply.TOO_EARLY and not parts.record.is_over:
             await parts.submission.wait_for_turn(utterance.index, before)
             reply = await parts.submission.note(note, before.seq)
         # Otherwise its client sends it again elsewhere.
         is_taken = reply not in (Reply.FENCED, Reply.TOO_EARLY)
-        if is_taken and span.last_seq is not None:
-            parts.progress.store(span.last_seq, span.end_ms, parts.progress.stored.speech_ms)
+        if is_taken and last_seq is not None:
+            parts.progress.store(last_seq, utterance.end_ms, parts.progress.stored.speech_ms)
         parts.acceptances.answered(utterance, is_taken=is_taken)
         self._note_taken()
 
@@ -291,28 +301,30 @@ class Admission:
         If some were stored without the others, the next owner of the session would ask the client
         for the audio again, and those languages would get it twice.
         """
-        first, *others = jobs
-        first_answer, *answers = await self.parts.submission.submit(jobs)
-        for job, answer in zip(others, answers, strict=True):
+        answers = await self.parts.submission.submit(jobs)
+        for job, answer in zip(jobs[1:], answers[1:], strict=True):
             self.tasks.start(self._answered(utterance, job, answer))
-        await self._answered(utterance, first, first_answer)
+        await self._answered(utterance, jobs[0], answers[0])
 
     async def _answered(self, utterance: PendingUtterance, job: LiveJob, answer: Submitted) -> None:
         """Act on the store's answer for one language of an utterance."""
-        answer = await self._entered(job, answer)
+        parts = self.parts
+        if answer.reply in TAKEN:
+            self._taken(job)
+        else:
+            answer = await self._entered(job, answer)
         is_taken = answer.reply in ADMITTED
-        self.parts.acceptances.answered(utterance, is_taken=is_taken)
+        parts.acceptances.answered(utterance, is_taken=is_taken)
         self._note_taken()
         if not is_taken:
             return
-        is_waiting = answer.reply is Reply.QUEUED or len(self.parts.backlog)
-        if utterance.part.in_turn and is_waiting:
+        if utterance.in_turn and (answer.reply is Reply.QUEUED or parts.backlog.waiting):
             await self._make_room()
-        if answer.code in (Reply.NO_POOL_FOR_LANG_PAIR, Reply.EMPTY_POOL):
-            self.parts.replies.unserved(job, answer)
+        if answer.code in UNSERVED:
+            parts.replies.unserved(job, answer)
 
     def _note_taken(self) -> None:
-        if not len(self.parts.backlog):
+        if not self.parts.backlog.waiting:
             self.parts.acceptances.note_idle()
 
     async def enter(self, job: LiveJob) -> Submitted:
@@ -322,18 +334,23 @@ class Admission:
 
     async def _entered(self, job: LiveJob, answer: Submitted) -> Submitted:
         """Act on the store's final answer for a job."""
-        if answer.reply in ADMITTED:
-            self._note_stored(job.spec)
-        if answer.reply is Reply.FENCED:
+        if answer.reply in TAKEN:
+            self._taken(job)
+        elif answer.reply is Reply.FENCED:
             self.jobs.remove(job)  # if the answer came after the session was given up
             self.give_up_session()
         elif answer.reply is Reply.DUPLICATE:
+            self._note_stored(job.spec)
             answer = await self._met(job, answer)
-        elif answer.reply not in ADMITTED:
-            await self._refused(job, answer)
         else:
-            job.stored()
+            await self._refused(job, answer)
         return answer
+
+    def _taken(self, job: LiveJob) -> None:
+        """Note that the store has a job that it did not have before."""
+        if job.spec.heard >= 0:
+            self._note_stored(job.spec)
+        job.stored()
 
     def _note_stored(self, spec: JobSpec) -> None:
         self.parts.progress.store(spec.heard, spec.heard_ms, spec.speech)

@@ -14,51 +14,51 @@ if TYPE_CHECKING:
 class UtteranceBacklog:
     """The waiting utterances of one session."""
 
-    __slots__ = ("_pause_at", "_replies", "_waiting", "is_paused", "waiting_max")
+    __slots__ = ("_pause_at", "_replies", "is_paused", "waiting", "waiting_max")
 
     def __init__(self, replies: UtteranceReplies, waiting_max: int) -> None:
         self._replies = replies
-        # A list, because few may wait.
-        self._waiting: list[PendingUtterance] = []
+        # In order; a list, because few may wait.
+        self.waiting: list[PendingUtterance] = []
         self.waiting_max = waiting_max
         # Below the bound: audio that is already on its way still has a place.
         self._pause_at = -(-3 * waiting_max // 4)
         self.is_paused = False
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def __iter__(self) -> Iterator[PendingUtterance]:
-        return iter(self._waiting)
+        return iter(self.waiting)
 
     @property
     def first(self) -> PendingUtterance | None:
         """Return the utterance that is next."""
-        return self._waiting[0] if self._waiting else None
+        return self.waiting[0] if self.waiting else None
 
     def add(self, utterance: PendingUtterance, *, is_first: bool = False) -> None:
         """Let an utterance wait behind the others, or before them."""
         if is_first:
-            self._waiting.insert(0, utterance)
+            self.waiting.insert(0, utterance)
         else:
-            self._waiting.append(utterance)
+            self.waiting.append(utterance)
 
     def pop(self) -> PendingUtterance:
         """Return the utterance that is next, and remove it."""
-        return self._waiting.pop(0)
+        return self.waiting.pop(0)
 
     def clear(self) -> None:
         """Drop all waiting utterances: another owner has the session, or they are not wanted."""
-        self._waiting.clear()
+        self.waiting.clear()
 
     @property
     def is_addressing(self) -> bool:
         """Tell whether the audience of any waiting utterance is not known yet."""
-        return any(utterance.is_addressing for utterance in self._waiting)
+        return any(utterance.is_addressing for utterance in self.waiting)
 
     def press(self) -> None:
         """Ask the client to slow down or to pause, if many utterances wait."""
-        waiting = len(self._waiting)
+        waiting = len(self.waiting)
         if waiting >= self._pause_at and not self.is_paused:
             self.is_paused = True
             self._replies.pressure("PAUSE")
@@ -67,6 +67,6 @@ class UtteranceBacklog:
 
     def relax(self) -> None:
         """Let the client resume, if few utterances wait."""
-        if self.is_paused and len(self._waiting) <= self.waiting_max // 2:
+        if self.is_paused and len(self.waiting) <= self.waiting_max // 2:
             self.is_paused = False
             self._replies.pressure("RESUME")

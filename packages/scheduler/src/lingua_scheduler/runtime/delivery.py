@@ -60,6 +60,7 @@ FATES: dict[str, Fate] = {
     "cancelled": "skipped",
     "missing": "failed",
 }
+FAILURES = ("failed", "expired")
 # Delivered outcomes kept in the outbox, and how many more gather before it is trimmed.
 KEPT = 32
 TRIM_EVERY = 64
@@ -156,23 +157,25 @@ class Deliverer:
         """Deliver outcomes whose turn has come; keep those that came too early."""
         if epoch != self.record.epoch or (self.times.behind_since_ms and self.notifier.is_behind):
             return  # not ours, or it waits in the outbox
+        early, had_early = self.early, bool(self.early)
         for outcome in outcomes:
             if outcome.seq > self.seq:
-                if not self.early:
-                    self.times.early(self.clock.now_ms())
-                self.early[outcome.seq] = outcome
-        while self.early and (following := self.early.get(self.seq + 1)) is not None:
+                early[outcome.seq] = outcome
+        while early and (following := early.get(self.seq + 1)) is not None:
             if self._must_wait(following):
                 break
-            del self.early[following.seq]
+            del early[following.seq]
             self._emit(following)
-        if self.seq - self.acked >= self._kept + TRIM_EVERY:
+        if early and not had_early:
+            self.times.early(self.clock.now_ms())
+        if self.seq - self.acked >= TRIM_EVERY and self.seq - self.acked >= self._kept + TRIM_EVERY:
             self._trim_to(self.seq - self._kept)
 
     def _must_wait(self, outcome: Released) -> bool:
         """Tell whether an outcome stays in the outbox for now, from where it is read again."""
         if not self.notifier.is_behind:
-            self.times.caught_up()
+            if self.times.behind_since_ms:
+                self.times.caught_up()
             return outcome.kind == HEARD and not self._is_at_hand(outcome)
         self.times.behind(self.clock.now_ms())
         self.early.clear()
@@ -343,20 +346,17 @@ class Deliverer:
             self._emit_received(outcome)
             return
         job = self.jobs.pop(outcome.job)
-        if self.delivered.note(outcome):
+        # Otherwise the store lost that it was delivered, and released it again.
+        is_new = self.delivered.note(outcome)
+        if is_new:
             self._emit_own(outcome, job, now)
-            self._settle(outcome)
-            self.report.delivered(self.record, outcome, job, now)
-        else:
-            # The store lost that it was delivered, and released it again.
-            self._settle(outcome)
-
-    def _settle(self, outcome: Released) -> None:
         self.on_settled(outcome.utterance, FATES[outcome.kind], outcome.reason, outcome.lane)
+        if is_new:
+            self.report.delivered(self.record, outcome, job, now)
 
     def _emit_own(self, outcome: Released, job: LiveJob | None, now_ms: float) -> None:
-        has_failed = outcome.kind in ("failed", "expired")
-        if job is not None and has_failed and not job.is_failure_sent:
+        kind = outcome.kind
+        if job is not None and kind in FAILURES and not job.is_failure_sent:
             self.notifier.failed(job, code_of(outcome))
         self.notifier.early.outcome_sent(self.record.id, outcome.utterance)
         if outcome.is_passed:

@@ -29,15 +29,9 @@ class DeliveryReport:
         self, record: SessionRecord, outcome: Released, job: LiveJob | None, now_ms: float
     ) -> None:
         """Count and log one outcome."""
-        metrics = self._metrics
         self._counts.ended[outcome.kind].inc()
         self._log.ended(record, outcome, job, self._clock.wall_ms())
         if outcome.reason == "gap_timeout":
-            metrics.results.result_gap_timeout_total.inc()
-        if job is None:
-            return
-        times = job.times
-        metrics.results.end_to_end_seconds.observe((now_ms - times.speech_end) / 1000)
-        if times.settled:
-            metrics.results.order_wait_seconds.observe((now_ms - times.settled) / 1000)
-            metrics.results.result_to_deliver_seconds.observe((times.settled - times.result) / 1000)
+            self._metrics.results.result_gap_timeout_total.inc()
+        if job is not None:
+            self._counts.delivered(job.times, now_ms)

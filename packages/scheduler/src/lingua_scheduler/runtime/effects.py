@@ -11,12 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lingua_scheduler.jobs.dispatcher import Work
 from lingua_scheduler.peers.messages import PushJob, ResendAudio, StopAttempt
 from lingua_scheduler.state.records import Placement
 
 if TYPE_CHECKING:
     from lingua_scheduler.clock import Clock
-    from lingua_scheduler.jobs.dispatcher import Dispatcher, Move, Work
+    from lingua_scheduler.jobs.dispatcher import Dispatcher, Move
     from lingua_scheduler.jobs.relay import OutcomeRelay
     from lingua_scheduler.metrics import LiveMetrics
     from lingua_scheduler.rooms.fanout import Fanout
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.peer_writer import PeerWriter
     from lingua_scheduler.runtime.placement_metrics import PlacementMetrics
     from lingua_scheduler.state.keys import Cells
-    from lingua_scheduler.state.records import Cancelled
+    from lingua_scheduler.state.records import Cancelled, ScriptEffects
     from lingua_scheduler.state.retry import StoreRetry
     from lingua_scheduler.tasks import Tasks
 
@@ -78,6 +79,12 @@ class Effects:
         for speech in work.spoken:
             self.counts.speech_ended(speech)
 
+    def follow(self, effects: ScriptEffects) -> None:
+        """Do on sockets what one script asks for."""
+        work = Work()
+        work.add_effects(effects)
+        self.perform(work)
+
     def _report_move(self, move: Move) -> None:
         self.moves.count(move)
         job = self.jobs.get(move.job) or self.held.get(move.job)
@@ -103,29 +110,30 @@ class Effects:
             fetched = self.fetch_and_push(placement) if is_here else self._send_push(placement)
             self.tasks.start(fetched)
             return
-        if placement.attempt < job.attempt or job.run.is_placed_as(placement):
+        if placement.attempt < job.run.current.number or job.run.is_placed_as(placement):
             return  # pushed already, or overtaken by a later attempt
-        self._begin_attempt(job, placement)
+        now_ms = self._begin_attempt(job, placement)
         if self.log.logs_all:
             self.log.placed(placement, job)
         if not is_here:
             self.tasks.start(self._send_push(placement, job))
-        elif self.held.push(job, placement):
+        elif self.held.push(job, placement, now_ms):
             job.report_dispatched()
         else:
             self.tasks.start(self.push_failed(placement, self.nodes.get(placement.node)))
 
-    def _begin_attempt(self, job: LiveJob, placement: Placement) -> None:
-        now, times = self.clock.now_ms(), job.times
+    def _begin_attempt(self, job: LiveJob, placement: Placement) -> float:
+        """Take a placement as the current attempt; returns the time."""
+        now, times, run = self.clock.now_ms(), job.times, job.run
         # A placement whose answer was lost has no end time.
         ends_ms = now + self.dispatcher.attempt_ms if placement.ends_at_ms else 0
-        job.run.begin_attempt(placement, now, ends_ms)
+        run.begin_attempt(placement, now, ends_ms)
         if not times.placed:
-            job.run.placed(now)
+            run.placed(now)
             self.metrics.jobs.queue_wait_seconds.observe((now - times.cut) / 1000)
-        if job.run.pushed(self.clock.now_ms()):
-            self.metrics.jobs.accept_to_assign_seconds.observe((times.push - times.cut) / 1000)
-            self.metrics.jobs.dispatch_latency_seconds.observe((times.push - times.submit) / 1000)
+        if run.pushed(now):
+            self.counts.pushed(times)
+        return now
 
     async def push_again(self, job: LiveJob, attempt: int, node: str) -> None:
         """Push what the store placed in an answer that was lost."""
@@ -187,7 +195,7 @@ class Effects:
             await self._push_fetched(found.job, placement)
 
     async def _push_fetched(self, job: LiveJob, placement: Placement) -> None:
-        if not self.held.push(job, placement):
+        if not self.held.push(job, placement, self.clock.now_ms()):
             await self.push_failed(placement, self.nodes.get(placement.node))
             return
         buffers_slices = self.nodes[placement.node].traits.buffers_slices

@@ -19,8 +19,8 @@ import msgspec
 
 from lingua_scheduler.runtime.detectors import detector_for
 from lingua_scheduler.runtime.segment_rules import rules_for
-from lingua_scheduler.runtime.speech_input import span_of, turn_id
-from lingua_scheduler.runtime.utterance import PendingUtterance, TurnPart
+from lingua_scheduler.runtime.speech_input import turn_id
+from lingua_scheduler.runtime.utterance import PendingUtterance
 from lingua_scheduler.session.segmenter import Segmenter, UtteranceCut
 from lingua_wire.errors import LinguaError
 from lingua_wire.to_client import GoAway, MissingResult, TranslationResult
@@ -130,7 +130,7 @@ class _Part:
             # It comes late, so that it is not part of its turn any more.
             self.utterance = self.utterance.again(index, now_ms)
         else:
-            self.utterance = replace(
+            self.utterance = msgspec.structs.replace(
                 self.utterance, index=index, speech_end_ms=now_ms, cut_ms=now_ms
             )
         self.tries += 1
@@ -145,7 +145,7 @@ class _Part:
     def end(self, outcome: FileUtterance) -> None:
         """Note its outcome; its audio is not needed any more."""
         self.outcome = outcome
-        self.utterance = replace(self.utterance, audio=b"")
+        self.utterance = msgspec.structs.replace(self.utterance, audio=b"")
 
 
 @dataclass(slots=True)
@@ -297,7 +297,7 @@ class FileSession:
             return
         extra = message.extra
         scores = (extra.language_probabilities or {}) if extra is not None else {}
-        span = part.utterance.span
+        span = part.utterance
         self._order.done(
             part,
             FileUtterance(
@@ -321,7 +321,7 @@ class FileSession:
             return
         if message.reason == SILENCE:
             reason = ""
-        span = part.utterance.span
+        span = part.utterance
         self._order.done(part, FileUtterance(span.start_ms, span.end_ms, missing=reason))
 
     def _again_later(self, part: _Part, reason: str) -> None:
@@ -332,7 +332,7 @@ class FileSession:
         # A node that is still connected may have reported that it lacks what it needs.
         is_permanent = is_unserved and part.node in self._uses.nodes
         if part.failures >= FAILURES_MAX or is_permanent:
-            span = part.utterance.span
+            span = part.utterance
             where = f"{span.start_ms / 1000:.1f} to {span.end_ms / 1000:.1f} s"
             self._lost = f"the part from {where} could not be processed: {reason}"
         self._again.append(part)
@@ -388,8 +388,11 @@ class FileSession:
             trigger=cut.trigger,
             speech_end_ms=0,
             cut_ms=0,
-            span=span_of(cut)._replace(first_seq=None, last_seq=None, first_client_ts_ms=None),
-            part=TurnPart(turn, cut.turn == self._sliced_turn, cut.is_slice),
+            start_ms=cut.start_ms,
+            end_ms=cut.end_ms,
+            turn=turn,
+            in_turn=cut.turn == self._sliced_turn,
+            is_slice=cut.is_slice,
         )
 
     async def _submit_in_turn(self, part: _Part) -> None:
@@ -416,7 +419,7 @@ class FileSession:
         index = admission.parts.indices.take()
         utterance = part.submit(index, self._uses.clock.now_ms())
         self._open[index] = part
-        admission.admit(replace(utterance, on_node=part.on_node))
+        admission.admit(msgspec.structs.replace(utterance, on_node=part.on_node))
 
     def _has_room(self, others: int = 0) -> bool:
         """Tell whether all submitted parts are on nodes, and fewer than the bound."""

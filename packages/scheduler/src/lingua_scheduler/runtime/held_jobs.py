@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lingua_scheduler.clock import Clock
     from lingua_scheduler.runtime.job import LiveJob
     from lingua_scheduler.runtime.node import LiveNode
     from lingua_scheduler.state.keys import Cell
@@ -21,9 +20,8 @@ HOMES_MAX = 8192
 class HeldJobs:
     """Jobs on nodes of this instance, of sessions here and elsewhere."""
 
-    def __init__(self, nodes: Mapping[str, LiveNode], clock: Clock) -> None:
+    def __init__(self, nodes: Mapping[str, LiveNode]) -> None:
         self._nodes = nodes
-        self._clock = clock
         self._jobs: dict[str, LiveJob] = {}
         # The cell of every job that was lately on a node here.
         self._homes: OrderedDict[str, Cell] = OrderedDict()
@@ -41,11 +39,11 @@ class HeldJobs:
         """Return a job that a node here holds."""
         return self._jobs.get(job_id)
 
-    def push(self, job: LiveJob, placement: Placement) -> bool:
+    def push(self, job: LiveJob, placement: Placement, now_ms: float) -> bool:
         """Send a job to its node's socket; tells whether the socket was open."""
-        node, left_ms = self._nodes.get(placement.node), None
-        if job.run.current.ends_ms:
-            left_ms = max(1, round(job.run.current.ends_ms - self._clock.now_ms()))
+        node, left_ms, ends_ms = self._nodes.get(placement.node), None, job.run.current.ends_ms
+        if ends_ms:
+            left_ms = max(1, round(ends_ms - now_ms))
         if node is None or not node.assign(job, placement, left_ms):
             return False
         self._jobs[job.id] = job
@@ -65,7 +63,7 @@ class HeldJobs:
     def remove(self, job_id: str, node: str) -> None:
         """Note that a job is not on that node any more."""
         job = self._jobs.get(job_id)
-        if job is not None and job.node == node:
+        if job is not None and job.run.current.node == node:
             del self._jobs[job_id]
 
     def remove_all_of(self, node: str) -> None:

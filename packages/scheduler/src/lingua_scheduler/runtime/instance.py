@@ -142,7 +142,7 @@ class Instance:
         self.jobs = JobTable(self.clock)
         results = SharedResults(self.store)
         retry = StoreRetry()
-        held = HeldJobs(self.nodes, self.clock)
+        held = HeldJobs(self.nodes)
         self.effects = self._build_effects(results, retry, held, sender or self._sender())
         self.rooms = self._build_rooms(retry)
         self.node_parts = self._build_nodes(retry, held)

@@ -6,14 +6,12 @@ of the job is delivered. Its state and its attempts are in `job_run.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from lingua_scheduler.jobs.job import JobState
 from lingua_scheduler.jobs.result import decode_result
-from lingua_scheduler.runtime.job_run import JobRun
 from lingua_scheduler.runtime.utterance import STREAM_START, StreamPosition
 from lingua_wire.to_node import JobAssign  # noqa: TC001 msgspec reads it
 
@@ -22,9 +20,15 @@ if TYPE_CHECKING:
 
     from lingua_scheduler.jobs.result import StoredResult
     from lingua_scheduler.peers.messages import SpeechPart
+    from lingua_scheduler.runtime.job_run import JobRun
     from lingua_scheduler.session.timeline import Marks
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.records import JobSpec
+
+
+# Looked up once, not for every report.
+ACCEPTED: Final = JobState.ACCEPTED
+RUNNING: Final = JobState.RUNNING
 
 
 class JobBody(msgspec.Struct, frozen=True, array_like=True):
@@ -75,18 +79,7 @@ class JobOwner(Protocol):
         """Look for outcomes that were released but not delivered."""
 
 
-class Arrival(NamedTuple):
-    """When the speech of a job arrived: by the client's clock, and by our wall clock."""
-
-    first_client_ts_ms: int | None = None
-    received_at_ms: int = 0
-
-
-NOT_ARRIVED = Arrival()
-
-
-@dataclass(slots=True)
-class LiveJob:
+class LiveJob(msgspec.Struct, eq=False):
     """One utterance into one language."""
 
     id: str
@@ -96,17 +89,20 @@ class LiveJob:
     assign: JobAssign
     audio: bytes
     owner: JobOwner
+    # Its state, its current attempt, and when each step happened; `times` are those of the run.
+    run: JobRun
+    times: Marks
     # How many languages the utterance goes into.
     lanes: int = 1
-    arrival: Arrival = NOT_ARRIVED
+    # When its speech arrived: by the client's clock, and by our wall clock.
+    first_client_ts_ms: int | None = None
+    received_at_ms: int = 0
     # What its client calls the utterance, if it names it.
     request_id: str | None = None
     # Where the audio before this utterance ends.
     stream_before: StreamPosition = STREAM_START
     # Called with the node's id when a node gets or accepts the job.
     on_node: Callable[[str], None] | None = None
-    # Its state, its current attempt, and when each step happened.
-    run: JobRun = field(default_factory=JobRun)
     # The store's answer to the submission is outstanding.
     is_entering: bool = False
     # The store has it from us, or may have it: then a duplicate is this very job.
@@ -128,21 +124,11 @@ class LiveJob:
         return self.run.current.node
 
     @property
-    def times(self) -> Marks:
-        """Return when each step happened."""
-        return self.run.times
-
-    @property
     def status(self) -> str:
         """Return the client's word for its state."""
         return self.run.status
 
     # Submission
-
-    def submitting(self, now_ms: float, wall_ms: int) -> None:
-        """Note that its submission begins."""
-        self.run.times.submit = now_ms
-        self.arrival = self.arrival._replace(received_at_ms=wall_ms)
 
     def with_spec(self, spec: JobSpec) -> LiveJob:
         """Submit it with another spec from now on; returns itself."""
@@ -163,15 +149,16 @@ class LiveJob:
         """Report that its node has been sent the job."""
         self.owner.notifier.event(self, "DISPATCHED")
         if self.on_node is not None:
-            self.on_node(self.node)
+            self.on_node(self.run.current.node)
 
     def accepted(self, now_ms: float, *, is_running: bool) -> None:
         """Note and report that its node has the job, or works on it."""
-        if self.run.accept(now_ms):
+        run = self.run
+        if run.accept(now_ms):
             self.owner.notifier.event(self, "NODE_ACCEPTED")
             if self.on_node is not None:
                 self.on_node(self.node)
-        self.run.advance(JobState.RUNNING if is_running else JobState.ACCEPTED)
+        run.advance(RUNNING if is_running else ACCEPTED)
 
     def report(self, result: StoredResult, payload: bytes | tuple[bytes, bytes]) -> None:
         """Keep its node's report until the outcome is delivered."""
@@ -196,6 +183,6 @@ class LiveJob:
         """Return what any instance needs to push this job, without the audio."""
         if not self.spec.audience:
             return encode_body(JobBody(self.assign, self.lanes))
-        wall_ms = self.arrival.received_at_ms - self.times.submit
+        wall_ms = self.received_at_ms - self.times.submit
         at = (round(mark + wall_ms) for mark in (self.times.speech_end, self.times.cut))
         return encode_body(JobBody(self.assign, self.lanes, *at))

@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from lingua_scheduler.runtime.job import Arrival, LiveJob
+from lingua_scheduler.runtime.job import LiveJob
 from lingua_scheduler.runtime.job_run import JobRun
+from lingua_scheduler.runtime.utterance import STREAM_START
 from lingua_scheduler.session.timeline import Marks
 from lingua_scheduler.state.records import JobSpec, job_id_of, request_scope
 from lingua_wire.to_node import JobAssign
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
     from lingua_scheduler.jobs.profile import Target
     from lingua_scheduler.runtime.job import JobOwner
     from lingua_scheduler.runtime.session_state import SessionRecord
-    from lingua_scheduler.runtime.utterance import PendingUtterance
+    from lingua_scheduler.runtime.utterance import PendingUtterance, StreamPosition
 
 
 pack = msgspec.msgpack.Encoder().encode
 
 
-class JobContext(NamedTuple):
+class JobContext(msgspec.Struct, frozen=True):
     """What a session adds to the jobs of its utterances."""
 
     owner: JobOwner
@@ -39,24 +40,69 @@ class JobContext(NamedTuple):
     # The text of the conversation so far, for the node.
     text: str
     retain_audio: bool
+    # When the job is submitted, by the monotonic and by the wall clock.
+    now_ms: float = 0.0
+    wall_ms: int = 0
 
 
 def build_job(
-    context: JobContext, utterance: PendingUtterance, target: Target, cuts: SegmentationSettings
+    context: JobContext,
+    utterance: PendingUtterance,
+    target: Target,
+    cuts: SegmentationSettings,
+    *,
+    unwanted_from: int = -1,
+    heard: StreamPosition = STREAM_START,
 ) -> LiveJob:
-    """Return the job of an utterance into one language."""
-    job_id, sound, also = identity_of(context.record, utterance, target)
+    """Return the job of an utterance into one language.
+
+    `unwanted_from`: the first of the indices before it that its lane skips. `heard`: where the
+    stream ends with it, for the job with which all of the utterance is in the store.
+    """
+    record, profile, lanes = context.record, utterance.profile, len(utterance.targets)
+    stream = utterance.stream
+    job_id, sound, also = identity_of(record, utterance, target)
+    # All languages of one utterance belong on one node, which recognises the speech once.
+    in_turn = utterance.in_turn or lanes > 1
+    times = Marks(speech_end=utterance.speech_end_ms, cut=utterance.cut_ms, submit=context.now_ms)
     return LiveJob(
         id=job_id,
-        home=context.record.home,
-        spec=_spec(context, utterance, target, sound=sound, also=also),
+        home=record.home,
+        spec=JobSpec(
+            session=record.id,
+            index=utterance.index,
+            lane=target.lane,
+            demand=profile.demands.get(target.language) or profile.demand_of(target.language),
+            turn=utterance.turn if in_turn else "",
+            is_slice=utterance.is_slice,
+            closes_turn=in_turn and not utterance.is_slice,
+            preferred=profile.paired,
+            unwanted_from=unwanted_from,
+            audio=context.retain_audio,
+            fence=record.fence,
+            top=context.top,
+            heard=heard.seq,
+            heard_ms=heard.end_ms,
+            heard_after=utterance.before.seq,
+            audience=target.audience,
+            readers=utterance.readers,
+            speech=heard.speech_ms,
+            ms=max(0, utterance.end_ms - utterance.start_ms),
+            lanes=lanes,
+            sound=sound,
+            also=also,
+            stream=stream.id if stream is not None else "",
+            stream_node=stream.holder if stream is not None else "",
+        ),
         assign=_assignment(context, utterance, target, job_id, cuts),
         audio=utterance.audio,
         owner=context.owner,
-        lanes=len(utterance.targets),
-        run=JobRun(Marks(speech_end=utterance.speech_end_ms, cut=utterance.cut_ms)),
-        arrival=Arrival(utterance.span.first_client_ts_ms),
-        request_id=utterance.request.request_id,
+        lanes=lanes,
+        run=JobRun(times),
+        times=times,
+        first_client_ts_ms=utterance.first_client_ts_ms,
+        received_at_ms=context.wall_ms,
+        request_id=utterance.request_id,
         stream_before=utterance.before,
         on_node=utterance.on_node,
     )
@@ -66,52 +112,16 @@ def identity_of(
     record: SessionRecord, utterance: PendingUtterance, target: Target
 ) -> tuple[str, str, tuple[str, ...]]:
     """Return a job's id, the digest of its request, and the request's other languages."""
-    request_id = utterance.request.request_id
+    request_id, targets = utterance.request_id, utterance.targets
     if request_id is None:
         request = f"{record.id}:{utterance.index}:{target.lane}:{utterance.trace_id}"
         return job_id_of(request_scope("", record.id), request), "", ()
     # The job of the first language is found by the request id, and names the others.
-    first, *others = utterance.targets
-    lane = "" if target is first else target.lane
-    also = () if lane else tuple(other.lane for other in others)
-    job_id = job_of_request(record.tenant, record.id, request_id, lane)
-    return job_id, utterance.request.sound, also
-
-
-def _spec(
-    context: JobContext,
-    utterance: PendingUtterance,
-    target: Target,
-    *,
-    sound: str,
-    also: tuple[str, ...],
-) -> JobSpec:
-    profile, part, lanes = utterance.profile, utterance.part, len(utterance.targets)
-    stream = utterance.stream
-    # All languages of one utterance belong on one node, which recognises the speech once.
-    in_turn = part.in_turn or lanes > 1
-    return JobSpec(
-        session=context.record.id,
-        index=utterance.index,
-        lane=target.lane,
-        demand=profile.demand_of(target.language),
-        turn=part.turn if in_turn else "",
-        is_slice=part.is_slice,
-        closes_turn=in_turn and not part.is_slice,
-        preferred=profile.paired,
-        audio=context.retain_audio,
-        fence=context.record.fence,
-        top=context.top,
-        heard_after=utterance.before.seq,
-        audience=target.audience,
-        readers=utterance.readers,
-        ms=utterance.span.length_ms,
-        lanes=lanes,
-        sound=sound,
-        also=also,
-        stream=stream.id if stream is not None else "",
-        stream_node=stream.holder if stream is not None else "",
-    )
+    if target is targets[0]:
+        also = tuple([other.lane for other in targets[1:]]) if len(targets) > 1 else ()
+        return job_of_request(record.tenant, record.id, request_id), utterance.sound, also
+    job_id = job_of_request(record.tenant, record.id, request_id, target.lane)
+    return job_id, utterance.sound, ()
 
 
 def _assignment(
@@ -147,8 +157,8 @@ def _assignment(
         padding_ms=padding_of(trigger, cuts),
         is_manual_cut=trigger == "manual",
         is_timeout_triggered=trigger == "timeout",
-        is_max_duration_triggered=utterance.part.is_slice,
-        turn_id=utterance.part.turn,
+        is_max_duration_triggered=utterance.is_slice,
+        turn_id=utterance.turn,
         traceparent=traceparent_of(utterance.trace_id, job_id),
         tts_parts=True if profile.tts_parts and not target.audience else None,
     )
@@ -192,11 +202,6 @@ def stream_of(spec: JobSpec) -> bytes:
 def spec_of_owner(spec: JobSpec, fence: int) -> JobSpec:
     """Return the spec as its session's owner submits it."""
     return spec if spec.fence == fence else msgspec.structs.replace(spec, fence=fence)
-
-
-def spec_heard(spec: JobSpec, heard: int, heard_ms: int, speech_ms: int) -> JobSpec:
-    """Return the spec of the job that completes a part of the stream, with its position."""
-    return msgspec.structs.replace(spec, heard=heard, heard_ms=heard_ms, speech=speech_ms)
 
 
 def padding_of(trigger: str, cuts: SegmentationSettings) -> int | None:

@@ -80,6 +80,7 @@ class JobFetcher:
     def _adopt(self, placement: Placement, found: Fetched, audio: bytes) -> LiveJob:
         spec, body, now = found.spec, decode_body(found.body), self._clock.now_ms()
         assert spec is not None
+        times = self._times(body, now)
         job = LiveJob(
             id=placement.job,
             home=self._cells.named(placement.home),
@@ -88,7 +89,8 @@ class JobFetcher:
             audio=audio,
             owner=RemoteSession(spec.session, found.owner, self._peers.write),
             lanes=body.lanes,
-            run=JobRun(self._times(body, now)),
+            run=JobRun(times),
+            times=times,
         )
         job.run.begin_attempt(placement, now, now + found.left_ms)
         return job

@@ -5,8 +5,9 @@ Every change goes through a method here, which asks the state machine (`jobs/job
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from lingua_scheduler.jobs.job import (
     FINAL_STATES,
@@ -20,9 +21,11 @@ from lingua_scheduler.session.timeline import Marks
 if TYPE_CHECKING:
     from lingua_scheduler.state.records import Placement
 
+# Looked up once, not for every job.
+CREATED, DISPATCHED, FINISHED = JobState.CREATED, JobState.DISPATCHED, JobState.FINISHED
 
-@dataclass(slots=True)
-class LiveAttempt:
+
+class LiveAttempt(msgspec.Struct):
     """The current attempt of a job, as this instance knows it; number 0: none yet."""
 
     number: int = 0
@@ -34,12 +37,11 @@ class LiveAttempt:
     marked: str = ""
 
 
-@dataclass(slots=True)
-class JobRun:
+class JobRun(msgspec.Struct):
     """Where a job is on its way."""
 
-    times: Marks = field(default_factory=Marks)
-    current: LiveAttempt = field(default_factory=LiveAttempt)
+    times: Marks = msgspec.field(default_factory=Marks)
+    current: LiveAttempt = msgspec.field(default_factory=LiveAttempt)
     state: JobState = JobState.CREATED
     # The kind of the outcome, once it is known here.
     outcome: str = ""
@@ -56,7 +58,8 @@ class JobRun:
 
     def is_placed_as(self, placement: Placement) -> bool:
         """Tell whether a placement is the current attempt."""
-        return (placement.attempt, placement.node) == (self.current.number, self.current.node)
+        current = self.current
+        return placement.attempt == current.number and placement.node == current.node
 
     def queued(self, now_ms: float) -> None:
         """Note that the job waits in the store's queue."""
@@ -74,12 +77,12 @@ class JobRun:
 
     def begin_attempt(self, placement: Placement, now_ms: float, ends_ms: float) -> None:
         """Take a placement as the current attempt."""
-        if self.is_final:
-            self.restart()  # the store lost its outcome
-        elif self.state is not JobState.CREATED:
-            self.state = job_transition(self.state, JobState.CREATED)
+        if self.state is not CREATED:
+            if self.state in FINAL_STATES:
+                self.restart()  # the store lost its outcome
+            self.state = job_transition(self.state, CREATED)
         self.current = LiveAttempt(placement.attempt, placement.node, int(now_ms), ends_ms)
-        self.state = job_transition(self.state, JobState.DISPATCHED)
+        self.state = DISPATCHED  # which the table allows after CREATED
 
     def pushed(self, now_ms: float) -> bool:
         """Note that the job goes to its node; tells whether for the first time."""
@@ -100,7 +103,7 @@ class JobRun:
     def advance(self, state: JobState) -> None:
         """Follow the progress of the attempt; a report that is late changes nothing."""
         if (self.state, state) in TRANSITIONS:
-            self.state = job_transition(self.state, state)
+            self.state = state
 
     def follow(self, attempt: int, node: str) -> None:
         """Note the current attempt as the node's instance reported it."""
@@ -115,8 +118,8 @@ class JobRun:
 
     def finish(self, outcome: str) -> None:
         """Note the outcome; a later one changes nothing."""
-        if not self.is_final:
-            self.state = job_transition(self.state, JobState.FINISHED)
+        if self.state not in FINAL_STATES:
+            self.state = FINISHED  # which the table allows after every other state
             self.outcome = outcome
 
     def settled(self, reported_at_ms: float, now_ms: float) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lingua_scheduler.clock import Clock
-    from lingua_scheduler.jobs.dispatcher import Dispatcher, Work
+    from lingua_scheduler.jobs.dispatcher import Dispatcher
     from lingua_scheduler.runtime.effects import Effects
     from lingua_scheduler.runtime.held_jobs import HeldJobs
     from lingua_scheduler.runtime.job import LiveJob
@@ -49,28 +49,26 @@ class JobSubmitter:
 
     async def submit_all(self, jobs: Sequence[LiveJob]) -> list[Submitted]:
         """Submit the jobs of one utterance in one step: none is stored without the others."""
-        first = jobs[0]
+        first, rows = jobs[0], []
         for job in jobs:
             self.jobs.add(job)
-        submit = partial(
-            self.dispatcher.submit_all,
-            first.home,
-            [(job.id, job.spec, job.body()) for job in jobs],
-            first.audio if first.spec.audio else b"",
-        )
+            rows.append((job.id, job.spec, job.body()))
+        audio = first.audio if first.spec.audio else b""
+        submit, perform = self.dispatcher.submit_all, self.effects.perform
         try:
-            results = await submit()
+            answers = await submit(first.home, rows, audio, perform)
         except StoreUnavailable:
             self.counts.unavailable()
             for job in jobs:
                 job.stored()
-            results = await self.retry.until_stored(submit, partial(self._unavailable, first))
-            for job, (answer, _) in zip(jobs, results, strict=True):
+            answers = await self.retry.until_stored(
+                lambda: submit(first.home, rows, audio, perform), partial(self._unavailable, first)
+            )
+            for job, answer in zip(jobs, answers, strict=True):
                 self._push_if_lost(job, answer)
-        return [
-            self._submitted(job, answer, work)
-            for job, (answer, work) in zip(jobs, results, strict=True)
-        ]
+        for job, answer in zip(jobs, answers, strict=True):
+            self._submitted(job, answer)
+        return answers
 
     def _unavailable(self, job: LiveJob) -> None:
         self.counts.unavailable()
@@ -82,23 +80,29 @@ class JobSubmitter:
         if is_ours and answer.node and not answer.outcome:
             self.tasks.start(self.effects.push_again(job, answer.attempt, answer.node))
 
-    def _submitted(self, job: LiveJob, answer: Submitted, work: Work) -> Submitted:
+    def _submitted(self, job: LiveJob, answer: Submitted) -> None:
         """Note the store's answer, and do what it asks for."""
         now = self.clock.now_ms()
         self.counts.called("job_submit", now - job.times.submit)
-        if answer.placement is not None:
+        placement = answer.placement
+        if placement is not None:
             job.run.placed(now)
-            if job.may_be_stored and self._is_news(job, answer.placement):
+            if job.may_be_stored and self._is_news(job, placement):
                 job.run.restart()  # the store lost it, with its later attempts
-            self.counts.placed(answer.placement)
-        elif answer.reply is Reply.QUEUED:
-            job.run.queued(now)
+            self.counts.placed(placement)
+            self.effects.push(placement)
+        else:
+            self._unplaced(job, answer, now)
+            self.effects.follow(answer.effects)
+
+    def _unplaced(self, job: LiveJob, answer: Submitted, now_ms: float) -> None:
+        """Note that no node got a job at once."""
+        if answer.reply is Reply.QUEUED:
+            job.run.queued(now_ms)
             if self.log.logs_all:
                 self.log.queued(job, answer)
         if answer.code in UNPLACEABLE or answer.reply in GIVEN_UP:
             self.counts.unplaced("submit", answer.label)
-        self.effects.perform(work)
-        return answer
 
     def _is_news(self, job: LiveJob, placement: Placement) -> bool:
         """Tell whether a job that is submitted anew is not on that node here already."""

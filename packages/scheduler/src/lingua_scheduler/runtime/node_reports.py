@@ -7,7 +7,7 @@ case, so that none is lost with the session's instance.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,10 +23,8 @@ from lingua_scheduler.tasks import all_of
 from lingua_wire.shared import NetworkTimings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from lingua_scheduler.clock import Clock
-    from lingua_scheduler.jobs.dispatcher import Dispatcher, Work
+    from lingua_scheduler.jobs.dispatcher import Dispatcher
     from lingua_scheduler.jobs.result import StoredResult, Verdict
     from lingua_scheduler.metrics import LiveMetrics
     from lingua_scheduler.runtime.effects import Effects
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.node import LiveNode
     from lingua_scheduler.runtime.placement_metrics import PlacementMetrics
     from lingua_scheduler.state.keys import Cell, Cells
-    from lingua_scheduler.state.records import Lease, Settled
+    from lingua_scheduler.state.records import Lease
     from lingua_scheduler.state.retry import StoreRetry
     from lingua_scheduler.state.store import Store
     from lingua_scheduler.tasks import Tasks
@@ -45,9 +43,12 @@ if TYPE_CHECKING:
 
 # A job that ends sooner than this is never marked in the store as accepted or running.
 MARK_AFTER_MS = 500
+SETTLED = Reply.SETTLED
 # How often and how long a result waits for its lost job to be stored again.
 LOST_JOB_TRIES = 10
 LOST_JOB_EVERY_S = 0.25
+# Times of two clocks that are further apart say nothing about the network.
+CLOCKS_DIFFER_MS = 3_600_000
 FREED_NAMES = frozenset({Reply.STALE_ATTEMPT, Reply.NODE_MISMATCH, Reply.JOB_ENDED, Reply.NO_JOB})
 
 # Errors with which a node hands a job back before it has begun it -> how that is counted.
@@ -112,17 +113,29 @@ class NodeReports:
         if verdict.retryable:
             await self._give_back(node, job, home, result)
             return
-        settle = self._settlement(node, job, home, result, verdict)
-        answer, work = await self._until_settled(settle)
+        settle = partial(
+            self.dispatcher.settle,
+            home,
+            result.job_id,
+            result.attempt_id,
+            node.id,
+            kind=verdict.kind,
+            reason=verdict.reason,
+            payload=self._payload_of(job, result) if verdict.kind == "completed" else b"",
+        )
+        try:
+            answer, work = await settle()
+        except StoreUnavailable:
+            answer, work = await self.retry.until_stored(settle)
         tries_left = LOST_JOB_TRIES
         while answer.reply is Reply.NO_JOB and job is not None and tries_left:
             # The store lost a job that is here: its session's owner submits it again.
             tries_left -= 1
             await self.retry.until_stored(job.owner.recover)
             await asyncio.sleep(LOST_JOB_EVERY_S)
-            answer, work = await self._until_settled(settle)
+            answer, work = await self.retry.until_stored(settle)
         is_news = job is not None and answer.reply is Reply.ALREADY and not job.times.settled
-        if job is not None and (answer.reply is Reply.SETTLED or is_news):
+        if job is not None and (answer.reply is SETTLED or is_news):
             self._settled(job, verdict, result, now)
         elif answer.reply in FREED_NAMES:
             self.metrics.results.results_stale_total.labels(reason=answer.reply.name.lower()).inc()
@@ -133,62 +146,36 @@ class NodeReports:
             # The answer that carried the outcome was lost.
             await job.owner.recover()
 
-    def _settlement(
-        self,
-        node: LiveNode,
-        job: LiveJob | None,
-        home: Cell,
-        result: JobResult,
-        verdict: Verdict,
-    ) -> Callable[[], Awaitable[tuple[Settled, Work]]]:
-        """Return the call of the store that ends a job with its node's report."""
-        payload: bytes | tuple[bytes, bytes] = b""
-        if verdict.kind == "completed":
-            trace = job.assign.trace_id if job is not None else result.trace_id
-            network = self._network_of(job, result) if job is not None else None
-            kept = stored(result, trace, network)
-            if job is not None and job.spec.audience:
-                kept = self._for_listeners(job, kept)
-                payload = encode_result(kept), encode_result(without_sound(kept))
-            else:
-                payload = encode_result(kept)
-            if job is not None:
-                job.report(kept, payload)
-        return partial(
-            self.dispatcher.settle,
-            home,
-            result.job_id,
-            result.attempt_id,
-            node.id,
-            kind=verdict.kind,
-            reason=verdict.reason,
-            payload=payload,
-        )
-
-    async def _until_settled(
-        self, settle: Callable[[], Awaitable[tuple[Settled, Work]]]
-    ) -> tuple[Settled, Work]:
-        try:
-            return await settle()
-        except StoreUnavailable:
-            return await self.retry.until_stored(settle)
+    def _payload_of(self, job: LiveJob | None, result: JobResult) -> bytes | tuple[bytes, bytes]:
+        """Return what the store keeps of a result; for listeners also without its sound."""
+        if job is None:
+            return encode_result(stored(result, result.trace_id, None))
+        kept = stored(result, job.assign.trace_id, self._network_of(job, result))
+        payload: bytes | tuple[bytes, bytes]
+        if job.spec.audience:
+            kept = self._for_listeners(job, kept)
+            payload = encode_result(kept), encode_result(without_sound(kept))
+        else:
+            payload = encode_result(kept)
+        job.report(kept, payload)
+        return payload
 
     def _for_listeners(self, job: LiveJob, kept: StoredResult) -> StoredResult:
         """Add what the owners of listeners cannot know: where the time went so far."""
-        times = replace(job.times, result=self.clock.now_ms())
+        times = msgspec.structs.replace(job.times, result=self.clock.now_ms())
         times.set_stages(kept.timings)
         return msgspec.structs.replace(
             kept, timeline=timeline(times), settled_at_ms=self.clock.wall_ms()
         )
 
     def _settled(self, job: LiveJob, verdict: Verdict, result: JobResult, at_ms: float) -> None:
-        times, notifier = job.times, job.owner.notifier
-        job.run.settled(at_ms, self.clock.now_ms())
-        self.counts.called("job_settle", times.settled - at_ms)
+        notifier, now = job.owner.notifier, self.clock.now_ms()
+        job.run.settled(at_ms, now)
+        self.counts.called("job_settle", now - at_ms)
         job.run.finish(verdict.kind)
         if verdict.kind == "completed":
             timings = result.extra.service_timings if result.extra is not None else None
-            times.set_stages(timings)
+            job.times.set_stages(timings)
             if timings is not None:
                 self.counts.stages(timings)
             notifier.event(job, "ASR_FINAL")
@@ -236,7 +223,10 @@ class NodeReports:
     def accepted(self, node: LiveNode, job_id: str, attempt: int, *, is_running: bool) -> None:
         """Note that a node has the job, or works on it."""
         job = self.held.get(job_id)
-        if job is not None and job.attempt == attempt and job.node == node.id:
+        if job is None:
+            return
+        current = job.run.current
+        if current.number == attempt and current.node == node.id:
             job.accepted(self.clock.now_ms(), is_running=is_running)
 
     def partial_text(self, node: LiveNode, report: NodeAsrPartial) -> None:
@@ -288,16 +278,16 @@ class NodeReports:
             job.run.mark(attempt, state)
 
     def _network_of(self, job: LiveJob, result: JobResult) -> NetworkTimings | None:
-        wall = self.clock.wall_ms()
-
-        def span(start: int | None, end: int) -> int | None:
-            return end - start if start is not None and 0 <= end - start < 3_600_000 else None
-
         return NetworkTimings(
-            web_to_scheduler_ms=span(job.arrival.first_client_ts_ms, job.arrival.received_at_ms),
+            web_to_scheduler_ms=_span_ms(job.first_client_ts_ms, job.received_at_ms),
             scheduler_to_node_ms=max(0, round(job.times.push - job.times.cut)),
-            node_to_scheduler_ms=span(result.node_completed_at_ms, wall),
+            node_to_scheduler_ms=_span_ms(result.node_completed_at_ms, self.clock.wall_ms()),
         )
+
+
+def _span_ms(start: int | None, end: int) -> int | None:
+    """Return the time between two clocks, if that can be true."""
+    return end - start if start is not None and 0 <= end - start < CLOCKS_DIFFER_MS else None
 
 
 def _state_of(job: LiveJob) -> str:
@@ -307,6 +297,6 @@ def _state_of(job: LiveJob) -> str:
 
 
 def _status_of(reply: Reply) -> str:
-    if reply in (Reply.SETTLED, Reply.ALREADY):
+    if reply is SETTLED or reply is Reply.ALREADY:
         return "accepted"
     return "moved" if reply not in FREED_NAMES else "stale"

@@ -12,12 +12,12 @@ from lingua_scheduler.peers.messages import JobTimes, OutcomesReady
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lingua_scheduler.jobs.dispatcher import Delivery
     from lingua_scheduler.runtime.held_jobs import HeldJobs
     from lingua_scheduler.runtime.job_log import JobLog
     from lingua_scheduler.runtime.job_table import JobTable
     from lingua_scheduler.runtime.peer_writer import PeerWriter
     from lingua_scheduler.runtime.session_state import OutcomeReceiver
+    from lingua_scheduler.state.records import ScriptEffects
 
 
 class OutcomeRouter:
@@ -37,25 +37,25 @@ class OutcomeRouter:
         self._peers = peers
         self._log = log
 
-    def deliver(self, delivery: Delivery) -> None:
-        """Hand outcomes to their session's owner."""
-        if delivery.owner == self._peers.instance:
-            session = self._sessions.get(delivery.session)
+    def deliver(self, done: ScriptEffects) -> None:
+        """Hand the outcomes that a script released to their session's owner."""
+        if done.owner == self._peers.instance:
+            session = self._sessions.get(done.session)
             if session is not None:
-                session.deliver(delivery.epoch, delivery.outcomes)
+                session.deliver(done.epoch, done.released)
             else:
-                self._log_unreceived(delivery)
-        elif delivery.owner:
-            last = delivery.outcomes[-1].seq
-            spans = self._spans(delivery)
-            message = OutcomesReady(delivery.session, delivery.epoch, last, spans)
-            self._peers.write(delivery.owner, message)
+                self._log_unreceived(done)
+        elif done.owner:
+            last = done.released[-1].seq
+            spans = self._spans(done)
+            message = OutcomesReady(done.session, done.epoch, last, spans)
+            self._peers.write(done.owner, message)
         else:
-            self._log_unreceived(delivery)
+            self._log_unreceived(done)
 
-    def _spans(self, delivery: Delivery) -> tuple[JobTimes, ...]:
+    def _spans(self, done: ScriptEffects) -> tuple[JobTimes, ...]:
         """Return how long the jobs took on nodes here, which their owner cannot know."""
-        held = (self._held.get(outcome.job) for outcome in delivery.outcomes)
+        held = (self._held.get(outcome.job) for outcome in done.released)
         return tuple(
             JobTimes(
                 job.id,
@@ -66,7 +66,7 @@ class OutcomeRouter:
             if job is not None
         )
 
-    def _log_unreceived(self, delivery: Delivery) -> None:
-        for outcome in delivery.outcomes:
+    def _log_unreceived(self, done: ScriptEffects) -> None:
+        for outcome in done.released:
             job = self._jobs.get(outcome.job) or self._held.get(outcome.job)
-            self._log.ended_unheard(delivery.session, outcome, job)
+            self._log.ended_unheard(done.session, outcome, job)

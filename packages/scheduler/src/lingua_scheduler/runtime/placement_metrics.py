@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lingua_scheduler.metrics import Counter, LiveMetrics
+    from lingua_scheduler.session.timeline import Marks
     from lingua_scheduler.state.records import Placement, Speech
     from lingua_wire.shared import ServiceTimings
 
@@ -35,6 +36,12 @@ class PlacementMetrics:
             name: metrics.instance.store_call_seconds.labels(script=name)
             for name in ("job_submit", "job_settle")
         }
+        self._success = self._reserved["success"]
+        self._to_assign = metrics.jobs.accept_to_assign_seconds
+        self._to_push = metrics.jobs.dispatch_latency_seconds
+        self._end_to_end = metrics.results.end_to_end_seconds
+        self._order_wait = metrics.results.order_wait_seconds
+        self._to_deliver = metrics.results.result_to_deliver_seconds
 
         self._stages = {
             name: metrics.results.stage_seconds.labels(stage=name) for name in ("asr", "nmt", "tts")
@@ -42,7 +49,7 @@ class PlacementMetrics:
 
     def placed(self, placement: Placement) -> None:
         """Count a node that was found."""
-        self._reserved["success"].inc()
+        self._success.inc()
         counted = self._chosen.get((placement.pool, placement.how))
         if counted is None:
             outcome = CHOICES.get(placement.how)
@@ -52,6 +59,18 @@ class PlacementMetrics:
             counted = self._metrics.jobs.pool_selected_total.labels(pool=pool, outcome=outcome)
             self._chosen[placement.pool, placement.how] = counted
         counted.inc()
+
+    def pushed(self, times: Marks) -> None:
+        """Count how long it took until a job went to its first node."""
+        self._to_assign.observe((times.push - times.cut) / 1000)
+        self._to_push.observe((times.push - times.submit) / 1000)
+
+    def delivered(self, times: Marks, now_ms: float) -> None:
+        """Count how long it took until an outcome was delivered."""
+        self._end_to_end.observe((now_ms - times.speech_end) / 1000)
+        if times.settled:
+            self._order_wait.observe((now_ms - times.settled) / 1000)
+            self._to_deliver.observe((times.settled - times.result) / 1000)
 
     def unplaced(self, selector: str, label: str) -> None:
         """Count a job that no node could take at once."""

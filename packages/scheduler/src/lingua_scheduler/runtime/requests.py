@@ -12,7 +12,9 @@ import asyncio
 import zlib
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from lingua_scheduler.runtime.job_builder import job_of_request
 from lingua_scheduler.state.records import FoundRequest, LaneFill, Released, Submitted, answered_by
@@ -40,7 +42,7 @@ KNOWN_MAX = 1024
 AGAIN_S = 0.1
 
 
-class WholeRequest(NamedTuple):
+class WholeRequest(msgspec.Struct, frozen=True):
     """A whole utterance as it was received."""
 
     message: Utterance
@@ -48,7 +50,7 @@ class WholeRequest(NamedTuple):
     sound: int | str
 
 
-class KnownRequest(NamedTuple):
+class KnownRequest(msgspec.Struct, frozen=True):
     """What is remembered of an accepted request: the digest of its audio, and its index."""
 
     sound: int | str
@@ -134,19 +136,22 @@ class Requests:
 
     # Receiving
 
-    def take(self, message: Utterance, profile: Profile) -> None:
-        """Handle an utterance: at once if this instance knows whether it is new, else in turn."""
+    def take(self, message: Utterance, profile: Profile) -> WholeRequest | None:
+        """Return an utterance that is new; one that the store must be asked for waits in line.
+
+        The caller admits what is new at once.
+        """
         name = message.request_id
         # A request id identifies a repetition; without one, trace and audio must be the same.
         sound = sound_of(message) if name else hash((message.trace_id, message.audio))
         request = WholeRequest(message, profile, sound)
         if not self.line and (not self.must_ask or name is None or name in self.known):
-            self._enter(request)
-            return
+            return request if self._is_unknown(request) else None
         self.line.append(request)
         self.on_waiting()
         if len(self.line) == 1:
             self.tasks.start(self._serve())
+        return None
 
     async def _serve(self) -> None:
         line = self.line
@@ -162,25 +167,28 @@ class Requests:
     async def _look(self, request: WholeRequest) -> None:
         try:
             is_new = request.message.request_id is None or await self._is_new(request)
-            if is_new and not self.record.is_over:
-                self._enter(request)
+            if is_new and not self.record.is_over and self._is_unknown(request):
+                self.remember(request, self.admit(request))
         except InvalidMessage as problem:
             self.replies.invalid(str(problem), request.message)
 
-    def _enter(self, request: WholeRequest) -> None:
-        """Admit a request that the store does not have, or repeat one that is known here."""
+    def _is_unknown(self, request: WholeRequest) -> bool:
+        """Tell whether a request that the store does not have is new; if not, answer it."""
         message = request.message
-        name = message.request_id or message.utterance_index
-        known = self.known.get(name)
-        if known is not None and known.sound == request.sound:
+        known = self.known.get(message.request_id or message.utterance_index)
+        if known is None:
+            return True
+        if known.sound == request.sound:
             self.metrics.jobs.duplicate_job_blocked_total.inc()
             self.tasks.start(self._repeat(message, known.utterance))
-        elif known is not None and message.request_id is not None:
+            return False
+        if message.request_id is not None:
             self.replies.conflict(message)
-        else:
-            self._remember(request, self.admit(request))
+            return False
+        return True
 
-    def _remember(self, request: WholeRequest, index: int) -> None:
+    def remember(self, request: WholeRequest, index: int) -> None:
+        """Remember the index of a request that was admitted."""
         name = request.message.request_id or request.message.utterance_index
         self.known[name] = KnownRequest(request.sound, index)
         if len(self.known) > KNOWN_MAX:
@@ -213,7 +221,7 @@ class Requests:
             self.replies.conflict(message)
         elif (place := found[0].place_in(self.record.id)) is not None:
             self.metrics.jobs.duplicate_job_blocked_total.inc()
-            self._remember(request, place[0])
+            self.remember(request, place[0])
             self._send_again(message, found)
         elif all(one.outcome for one in found):
             self.metrics.jobs.duplicate_job_blocked_total.inc()
@@ -300,7 +308,7 @@ class Requests:
         message = request.message
         specs = [one.spec for one in found if one.spec is not None]
         places = self.place(request, tuple(spec.lane for spec in specs))
-        self._remember(request, places[0].index)
+        self.remember(request, places[0].index)
         for one, place in zip(found, places, strict=True):
             await self.fill(place, answer_of(one, place))
         index, length = places[0].index, places[0].ms

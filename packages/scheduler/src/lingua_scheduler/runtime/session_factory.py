@@ -95,7 +95,9 @@ class SessionFactory:
         settings, sessions = self.settings, self.settings.sessions
         languages = LanguageChanges(profile)
         notifier = ClientNotifier(record.id, self.clock, profile)
-        deliverer = self._deliverer(record, notifier, lambda *end: admission.settled(*end))
+        deliverer = self._deliverer(
+            record, notifier, lambda at, fate, why, lane: admission.settled(at, fate, why, lane)
+        )
         reopening = self._reopening(record, deliverer, lambda: (session, admission))
         parts = self._parts(record, notifier, deliverer, reopening, lambda: (admission, utterances))
         admission = Admission(
@@ -104,9 +106,7 @@ class SessionFactory:
             jobs=self.jobs,
             slices=self.slices,
             cuts=settings.segmentation,
-            context=lambda: JobContext(
-                session, record, parts.progress.top, deliverer.groups.context, self._retains_audio
-            ),
+            context=self._context_of(parts, deliverer, lambda: session),
             give_up_session=lambda: session.give_up(),
             catch_up=lambda: self.retry.until_stored(deliverer.catch_up),
             on_utterance=self.metrics.speech.utterances_total.inc,
@@ -116,7 +116,7 @@ class SessionFactory:
         )
         utterances = WholeUtterances(
             admission,
-            profile=lambda: languages.profile,
+            languages=languages,
             bucket=TokenBucket(sessions.utterances_per_s_max, sessions.utterances_per_s_max),
             lifecycle=self.lifecycle,
             retry=self.retry,
@@ -148,6 +148,26 @@ class SessionFactory:
             on_taken=on_taken,
         )
         return session
+
+    def _context_of(
+        self, parts: AdmissionParts, deliverer: Deliverer, session: Callable[[], LiveSession]
+    ) -> Callable[[], JobContext]:
+        """Return what gives the session's part of a job."""
+        clock, retains_audio = self.clock, self._retains_audio
+        record, progress, groups = parts.record, parts.progress, deliverer.groups
+
+        def context() -> JobContext:
+            return JobContext(
+                owner=session(),
+                record=record,
+                top=progress.top,
+                text=groups.context,
+                retain_audio=retains_audio,
+                now_ms=clock.now_ms(),
+                wall_ms=clock.wall_ms(),
+            )
+
+        return context
 
     def _reopening(
         self,
@@ -225,7 +245,7 @@ class SessionFactory:
             record=record,
             replies=replies,
             outcomes=deliverer,
-            admit=lambda request: later()[1].admit(request),
+            admit=lambda request: later()[1].admit(request, self.clock.now_ms()),
             place=lambda request, lanes: later()[1].place(request, lanes),
             on_waiting=lambda: later()[1].waiting(),
             on_done=lambda: later()[1].done(),

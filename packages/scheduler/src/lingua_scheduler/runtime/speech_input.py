@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from lingua_scheduler.runtime.lifecycle import InstanceState
 from lingua_scheduler.runtime.session_state import SessionState
-from lingua_scheduler.runtime.utterance import CutSpan, PendingUtterance, TurnPart
+from lingua_scheduler.runtime.utterance import PendingUtterance
 from lingua_scheduler.session.segmenter import NEVER_BYTES, SequenceGap, UtteranceCut
 from lingua_scheduler.streams.session_streams import StreamHooks
 from lingua_wire.errors import InvalidMessage
@@ -311,8 +311,14 @@ class SpeechInput:
             trigger=cut.trigger,
             speech_end_ms=cut.speech_end_at_ms,
             cut_ms=now_ms,
-            span=span_of(cut),
-            part=TurnPart(self._turn_of(cut), cut.turn == self._sliced_turn, cut.is_slice),
+            start_ms=cut.start_ms,
+            end_ms=cut.end_ms,
+            first_seq=cut.first_seq,
+            last_seq=cut.last_seq,
+            first_client_ts_ms=cut.first_client_ts_ms,
+            turn=self._turn_of(cut),
+            in_turn=cut.turn == self._sliced_turn,
+            is_slice=cut.is_slice,
             stream=self._streams.cut(len(cut.audio)) if self._streams is not None else None,
         )
         uses.admission.admit(utterance)
@@ -369,17 +375,6 @@ class SpeechInput:
     def silence_ms(self) -> int:
         """Return how much of the stream became no utterance, as the ledger has it."""
         return self._silent_before_ms + self._silent_noted_ms
-
-
-def span_of(cut: UtteranceCut) -> CutSpan:
-    """Return where in the stream a cut lies."""
-    return CutSpan(
-        start_ms=cut.start_ms,
-        end_ms=cut.end_ms,
-        first_seq=cut.first_seq,
-        last_seq=cut.last_seq,
-        first_client_ts_ms=cut.first_client_ts_ms,
-    )
 
 
 def turn_id(session: str, fence: int, turn: int) -> str:

@@ -43,12 +43,13 @@ class StreamProgress:
         were stored before those that precede it, the client would discard these and never
         send them again: so each names the one before it.
         """
-        span, before = utterance.span, self._submitted
-        assert span.last_seq is not None
-        speech_ms = before.speech_ms + (span.end_ms - span.start_ms if utterance.targets else 0)
+        before, last_seq = self._submitted, utterance.last_seq
+        assert last_seq is not None
+        length_ms = utterance.end_ms - utterance.start_ms
+        speech_ms = before.speech_ms + (length_ms if utterance.targets else 0)
         if is_resumable:
             utterance.follow(before)
-            self._submitted = StreamPosition(span.last_seq, span.end_ms, speech_ms)
+            self._submitted = StreamPosition(last_seq, utterance.end_ms, speech_ms)
         else:
             self._submitted = before._replace(speech_ms=speech_ms)
 

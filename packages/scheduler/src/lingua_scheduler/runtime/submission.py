@@ -57,12 +57,16 @@ class Submission:
 
     async def submit(self, jobs: list[LiveJob]) -> list[Submitted]:
         """Submit the jobs of an utterance until the store takes or refuses each for good."""
-        self._note_entering(jobs, is_entering=True)
+        self.entering += len(jobs)
+        for job in jobs:
+            job.enter(is_entering=True)
         try:
-            answers = await self._submit_first(jobs)
-            while not self.record.is_over:
-                again = [at for at, answer in enumerate(answers) if answer.reply in AGAIN]
-                if not again:
+            if jobs[0].spec.sound and self.requests.is_spread:
+                answers = [await self._claim(job) for job in jobs]
+            else:
+                answers = await self.submitter.submit_all(jobs)
+            while again := [at for at, answer in enumerate(answers) if answer.reply in AGAIN]:
+                if self.record.is_over:
                     break
                 refused = [jobs[at] for at in again]
                 await self._mend(refused, answers[again[0]].reply)
@@ -71,12 +75,9 @@ class Submission:
                     answers[at] = answer
             return answers
         finally:
-            self._note_entering(jobs, is_entering=False)
-
-    async def _submit_first(self, jobs: list[LiveJob]) -> list[Submitted]:
-        if not (self.requests.is_spread and jobs[0].spec.sound):
-            return await self.submitter.submit_all(jobs)
-        return [await self._claim(job) for job in jobs]
+            self.entering -= len(jobs)
+            for job in jobs:
+                job.enter(is_entering=False)
 
     async def _claim(self, job: LiveJob) -> Submitted:
         """Submit a job of a named request, unless another cell has it."""
@@ -125,8 +126,3 @@ class Submission:
                 record.home, record.id, record.fence, fields, heard_after=heard_after
             )
         )
-
-    def _note_entering(self, jobs: list[LiveJob], *, is_entering: bool) -> None:
-        self.entering += len(jobs) if is_entering else -len(jobs)
-        for job in jobs:
-            job.enter(is_entering=is_entering)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,43 +24,8 @@ class StreamPosition(NamedTuple):
 STREAM_START = StreamPosition()
 
 
-class CutSpan(NamedTuple):
-    """Where in the stream an utterance lies; whole utterances have no chunks."""
-
-    start_ms: int = 0
-    end_ms: int = 0
-    first_seq: int | None = None
-    last_seq: int | None = None
-    first_client_ts_ms: int | None = None
-
-    @property
-    def length_ms(self) -> int:
-        """Return how long it is."""
-        return max(0, self.end_ms - self.start_ms)
-
-
-class TurnPart(NamedTuple):
-    """Its place in a turn: slices of a longer speech stay together, with the part that ends it."""
-
-    turn: str = ""
-    in_turn: bool = False
-    is_slice: bool = False
-
-
-class NamedRequest(NamedTuple):
-    """How the client names a whole utterance: request id, digest, and requested index."""
-
-    request_id: str | None = None
-    sound: str = ""
-    requested_index: int | None = None
-
-
-NO_SPAN, NO_TURN, UNNAMED = CutSpan(), TurnPart(), NamedRequest()
-
-
-@dataclass(slots=True)
-class PendingUtterance:
-    """An utterance on its way to the store."""
+class PendingUtterance(msgspec.Struct, eq=False, kw_only=True):
+    """An utterance on its way to the store: flat, because one is made for every utterance."""
 
     index: int
     audio: bytes
@@ -68,9 +34,20 @@ class PendingUtterance:
     trigger: str
     speech_end_ms: float
     cut_ms: float
-    span: CutSpan = NO_SPAN
-    part: TurnPart = NO_TURN
-    request: NamedRequest = UNNAMED
+    # Where in the stream it lies; whole utterances have no chunks.
+    start_ms: int = 0
+    end_ms: int = 0
+    first_seq: int | None = None
+    last_seq: int | None = None
+    first_client_ts_ms: int | None = None
+    # Its place in a turn: slices of a longer speech stay together, with the part that ends it.
+    turn: str = ""
+    in_turn: bool = False
+    is_slice: bool = False
+    # How the client names a whole utterance: request id, digest, and requested index.
+    request_id: str | None = None
+    sound: str = ""
+    requested_index: int | None = None
     # Called with the node's id when a node gets or accepts a job of it.
     on_node: Callable[[str], None] | None = None
     # The languages and the audience of each, as they were when the utterance was cut.
@@ -82,16 +59,21 @@ class PendingUtterance:
     # Languages without an answer of the store, and whether it took any.
     unanswered: int = 0
     is_taken: bool = False
-    is_accepted_sent: bool = field(default=False)
+    is_accepted_sent: bool = False
     # Where the audio before it ends, if its client may resume from there.
     before: StreamPosition = STREAM_START
     # The node that heard it while it was spoken.
     stream: OpenedStream | None = None
 
     @property
+    def length_ms(self) -> int:
+        """Return how long it is."""
+        return max(0, self.end_ms - self.start_ms)
+
+    @property
     def is_streamed(self) -> bool:
         """Tell whether it was cut from the stream."""
-        return self.span.last_seq is not None
+        return self.last_seq is not None
 
     def addressing(self) -> None:
         """Note that the store is being asked for its audience."""
@@ -124,7 +106,7 @@ class PendingUtterance:
 
     def close_turn(self) -> None:
         """Let it close its turn: nothing of the turn follows."""
-        self.part = self.part._replace(is_slice=False)
+        self.is_slice = False
 
     def first_acceptance(self) -> bool:
         """Tell whether its acceptance has not been reported yet, and note that it is now."""
@@ -133,11 +115,12 @@ class PendingUtterance:
 
     def again(self, index: int, now_ms: float) -> PendingUtterance:
         """Return it as it is submitted anew, late: no part of its turn any more."""
-        return replace(
+        return msgspec.structs.replace(
             self,
             index=index,
             speech_end_ms=now_ms,
             cut_ms=now_ms,
-            part=TurnPart(self.part.turn),
+            in_turn=False,
+            is_slice=False,
             is_accepted_sent=False,
         )

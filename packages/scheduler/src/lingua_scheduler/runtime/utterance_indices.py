@@ -49,7 +49,9 @@ class UtteranceIndices:
         if requested > INDEX_MAX:
             raise InvalidMessage(f"utterance_index {requested} is too far ahead of any speech")
         index = requested
-        if index in self._skipped:
+        if index == self.next:
+            self.next = index + 1
+        elif index in self._skipped:
             self._skipped.discard(index)
             self._late.add(index)
         elif index < self.next:
@@ -69,7 +71,8 @@ class UtteranceIndices:
 
     def submitted(self, index: int) -> None:
         """Note that an index is submitted."""
-        self._late.discard(index)
+        if self._late:
+            self._late.discard(index)
 
     def filled(self, index: int) -> None:
         """Note that the place of an index is filled: it is waited for no longer."""
@@ -92,6 +95,9 @@ class UtteranceIndices:
         -1 if there are none, or only indices that may still come, which are waited for.
         """
         known = self._lane_next.get(lane, 0)
+        if known == index:
+            self._lane_next[lane] = index + 1
+            return -1
         self._lane_next[lane] = max(known, index + 1)
         before = range(known, index)
         if all(at in self._skipped or at in self._late for at in before):

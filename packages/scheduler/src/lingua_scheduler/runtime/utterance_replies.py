@@ -36,16 +36,15 @@ class UtteranceReplies:
     def accepted(self, utterance: PendingUtterance) -> None:
         """Report that an utterance is in the store: one outcome per language follows."""
         if utterance.first_acceptance():
-            span = utterance.span
             self._notifier.addition(
                 UtteranceAccepted(
                     session_id=self._session,
                     utterance_index=utterance.index,
-                    first_seq=span.first_seq,
-                    last_seq=span.last_seq,
-                    start_ms=span.start_ms,
-                    end_ms=span.end_ms,
-                    requested_index=utterance.request.requested_index,
+                    first_seq=utterance.first_seq,
+                    last_seq=utterance.last_seq,
+                    start_ms=utterance.start_ms,
+                    end_ms=utterance.end_ms,
+                    requested_index=utterance.requested_index,
                 )
             )
 

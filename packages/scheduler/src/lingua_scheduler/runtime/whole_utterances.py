@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from lingua_scheduler.runtime.utterance import CutSpan, NamedRequest, PendingUtterance, TurnPart
+from lingua_scheduler.runtime.lifecycle import InstanceState
+from lingua_scheduler.runtime.utterance import PendingUtterance
 from lingua_scheduler.state.records import JobSpec
 from lingua_wire.codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lingua_scheduler.jobs.profile import Profile
     from lingua_scheduler.metrics import Counter
     from lingua_scheduler.runtime.admission import Admission
+    from lingua_scheduler.runtime.language_changes import LanguageChanges
     from lingua_scheduler.runtime.lifecycle import Lifecycle
     from lingua_scheduler.runtime.requests import WholeRequest
     from lingua_scheduler.session.rate import TokenBucket
     from lingua_scheduler.state.retry import StoreRetry
     from lingua_wire.from_client import Utterance
+
+
+# Looked up once, not for every utterance.
+DRAINING: Final = InstanceState.DRAINING
 
 
 class WholeUtterances:
@@ -28,14 +31,14 @@ class WholeUtterances:
         self,
         admission: Admission,
         *,
-        profile: Callable[[], Profile],
+        languages: LanguageChanges,
         bucket: TokenBucket,
         lifecycle: Lifecycle,
         retry: StoreRetry,
         finalized: Counter,
     ) -> None:
         self._admission = admission
-        self._profile = profile
+        self._languages = languages
         self._clock = admission.clock
         self._lifecycle = lifecycle
         self._retry = retry
@@ -46,19 +49,22 @@ class WholeUtterances:
     def receive(self, message: Utterance) -> None:
         """Accept one whole utterance, or refuse it."""
         parts = self._admission.parts
-        if self._lifecycle.is_draining:
+        if self._lifecycle.state is DRAINING:
             parts.replies.draining(message)
             return
-        if not self._bucket.take(self._clock.now_ms()):
+        now = self._clock.now_ms()
+        if not self._bucket.take(now):
             problem = "too many utterances per second"
             parts.replies.refuse(ErrorCode.RATE_LIMITED, problem, message)
             return
-        profile = self._profile().for_utterance(message)
+        profile = self._languages.profile.for_utterance(message)
         profile.audio.check_utterance(len(message.audio))
         if not self._admission.has_room():
             self._refuse_full(message)
             return
-        parts.requests.take(message, profile)
+        request = parts.requests.take(message, profile)
+        if request is not None:
+            parts.requests.remember(request, self.admit(request, now))
 
     def _refuse_full(self, message: Utterance) -> None:
         """Refuse because too many utterances wait: for earlier ones, or for the store."""
@@ -68,33 +74,28 @@ class WholeUtterances:
             problem = code.hint
         self._admission.parts.replies.refuse(code, problem, message)
 
-    # What `Requests` needs
+    # What `Requests` needs for those that it has looked up
 
-    def admit(self, request: WholeRequest) -> int:
+    def admit(self, request: WholeRequest, now_ms: float) -> int:
         """Admit a whole utterance that is new; returns the index it gets."""
         message, profile, parts = request.message, request.profile, self._admission.parts
         record = parts.record
-        index = parts.indices.take_requested(message.utterance_index)
-        now = self._clock.now_ms()
+        requested, request_id = message.utterance_index, message.request_id
+        index = parts.indices.take_requested(requested)
         self._finalized.inc()
-        length_ms = int(profile.audio.duration_ms(len(message.audio)))
-        is_named = message.request_id is not None
-        is_other = index != message.utterance_index
         utterance = PendingUtterance(
             index=index,
             audio=message.audio,
             profile=profile,
             trace_id=message.trace_id or record.trace_id,
             trigger="manual" if message.manual_cut else "whole",
-            speech_end_ms=now,
-            cut_ms=now,
-            span=CutSpan(0, length_ms),
-            part=TurnPart(f"{record.id}-u{index}"),
-            request=NamedRequest(
-                message.request_id,
-                str(request.sound) if is_named else "",
-                message.utterance_index if is_other else None,
-            ),
+            speech_end_ms=now_ms,
+            cut_ms=now_ms,
+            end_ms=profile.audio.duration_ms(len(message.audio)),
+            turn=f"{record.id}-u{index}",
+            request_id=request_id,
+            sound=str(request.sound) if request_id is not None else "",
+            requested_index=requested if index != requested else None,
         )
         self._admission.admit(utterance)
         return index

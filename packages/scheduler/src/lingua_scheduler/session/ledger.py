@@ -8,8 +8,9 @@ owner continues.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from lingua_wire.shared import Coverage
 
@@ -24,8 +25,7 @@ Fate = Literal["delivered", "silent", "skipped", "failed"]
 RANK: dict[Fate, int] = {"failed": 0, "skipped": 1, "silent": 2, "delivered": 3}
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     """An utterance some of whose languages have no outcome yet."""
 
     duration_ms: int

@@ -7,8 +7,9 @@ the next part; a mark out of order is moved between its neighbours.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from lingua_wire.shared import Timeline
 
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 STAGE_MS_MAX = 86_400_000.0
 
 
-@dataclass(slots=True)
-class Marks:
+class Marks(msgspec.Struct):
     """The events of one utterance, in milliseconds of one monotonic clock; 0: not yet."""
 
     speech_end: float = 0.0
@@ -71,7 +71,9 @@ class Marks:
 def timeline(marks: Marks) -> Timeline:
     """Return the parts of an utterance's time; they are never negative and sum to the total."""
     cut, asked, placed, first_push, push, accepted, result, settled, end = _boundaries(marks)
-    asr, nmt, tts = _stages(marks, result - accepted)
+    asr, nmt, tts = 0, 0, 0
+    if marks.asr_ms or marks.nmt_ms or marks.tts_ms:
+        asr, nmt, tts = _stages(marks, result - accepted)
     return Timeline(
         endpointing_ms=cut,
         place_ms=asked - cut,
@@ -91,8 +93,10 @@ def timeline(marks: Marks) -> Timeline:
 
 def _boundaries(marks: Marks) -> list[int]:
     """Return the end of each part since the end of speech, in whole ms and in order."""
-    start = marks.speech_end
-    asked, placed = _asking(marks)
+    # The end of the placement call and the time of placement: equal unless the job was queued.
+    asked, placed = marks.queued, marks.placed
+    if not asked:
+        asked = placed = max(marks.submit, placed)
     known = (
         marks.cut,
         asked,
@@ -104,7 +108,7 @@ def _boundaries(marks: Marks) -> list[int]:
         marks.settled,
     )
     end = marks.delivered or marks.released or max(known)
-    half_before = start - 0.5
+    half_before = marks.speech_end - 0.5
     last = max(int(end - half_before), 0)
     reached = 0
     boundaries = []
@@ -115,14 +119,6 @@ def _boundaries(marks: Marks) -> list[int]:
         boundaries.append(reached)
     boundaries.append(last)
     return boundaries
-
-
-def _asking(marks: Marks) -> tuple[float, float]:
-    """Return the end of the placement call and the time of placement; equal unless queued."""
-    if marks.queued:
-        return marks.queued, marks.placed
-    at_once = max(marks.submit, marks.placed)
-    return at_once, at_once
 
 
 def _stages(marks: Marks, span_ms: int) -> tuple[int, int, int]:

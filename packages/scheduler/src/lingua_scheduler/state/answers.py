@@ -5,7 +5,7 @@ There is no logic here; `jobs/` decides what an answer means for a job.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from lingua_scheduler.state.packing import read_spec
 from lingua_scheduler.state.records import (
@@ -28,51 +28,60 @@ from lingua_scheduler.state.records import (
 from lingua_scheduler.state.reply import UNPLACEABLE, Reply
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lingua_scheduler.state.keys import Cell
 
-
-class Given(NamedTuple):
-    """The payload of a job's own outcome, which job_settle does not return to its caller."""
-
-    job: str
-    payload: bytes
-    # The same without its sound.
-    text: bytes
+# Looked up once, not for every answer.
+PLACED, SETTLED = Reply.PLACED, Reply.SETTLED
 
 
-def read_effects(raw: list[Any], cell: Cell, given: Given | None = None) -> ScriptEffects:
-    """Read `_, epoch, owner, session, outcomes, freed, placed` of an answer."""
+def read_effects(
+    raw: list[Any], cell: Cell, job: str = "", payload: bytes = b"", text: bytes = b""
+) -> ScriptEffects:
+    """Read `_, epoch, owner, session, outcomes, freed, placed` of an answer.
+
+    `job_settle` does not return the payload of the job's own outcome to its caller, who gives it
+    here: with its sound, and as text.
+    """
     entries, rows, is_relaying = read_outcomes(raw[4])
-    released, heard = read_released(entries), read_heard(rows, cell) if rows else ()
-    if given is not None and given.payload:
-        released = tuple([outcome_with(outcome, given) for outcome in released])
-        heard = tuple([item_with(item, given) for item in heard]) if heard else ()
+    released = tuple(
+        [read_entry(entries[i], entries[i + 1], job, payload) for i in range(0, len(entries), 2)]
+    )
+    heard = read_heard(rows, cell) if rows else ()
+    if heard and payload:
+        heard = tuple([item_with(item, job, payload, text) for item in heard])
     return ScriptEffects(
         epoch=raw[1].decode(),
         owner=raw[2].decode(),
         session=raw[3].decode(),
         released=released,
-        freed=read_freed(raw[5]),
-        placed=read_placements(raw[6], cell),
+        freed=read_freed(raw[5]) if raw[5] else (),
+        placed=read_placements(raw[6], cell) if raw[6] else (),
         heard=heard,
         is_relaying=is_relaying,
         home=cell.name,
     )
 
 
-def read_outcomes(raw: list[Any]) -> tuple[list[Any], list[Any], bool]:
+def read_outcomes(raw: list[Any]) -> tuple[list[Any], Sequence[Any], bool]:
     """Read the outcomes for the speaker, those for listeners, and whether some do not have them."""
     if raw and raw[0].__class__ is list:
-        return raw[0], raw[1] or [], raw[2] == 1
-    return raw, [], False
+        return raw[0], raw[1] or (), raw[2] == 1
+    return raw, (), False
+
+
+def read_all_submitted(cell: Cell, raw: list[Any]) -> list[Submitted]:
+    """Read the answers of job_submit, one for each language of an utterance."""
+    return [read_submitted(answer, cell) for answer in raw]
 
 
 def read_submitted(raw: list[Any], cell: Cell) -> Submitted:
     """Read the answer of job_submit, job_place and job_commit."""
     is_bare = raw[0].__class__ is bytes
-    reply = Reply.PLACED if is_bare else Reply(raw[0])
-    if reply is Reply.PLACED:
-        return Submitted(reply, read_placement(raw if is_bare else raw[1], cell))
+    if is_bare or raw[0] == PLACED:
+        return Submitted(PLACED, read_placement(raw if is_bare else raw[1], cell))
+    reply = Reply(raw[0])
     if reply in (Reply.QUEUED, Reply.PARKED):
         affinity, avoid, *_ = (*(text.decode() for text in raw[3:5]), "", "")
         return Submitted(
@@ -102,11 +111,11 @@ def read_submitted(raw: list[Any], cell: Cell) -> Submitted:
     return Submitted(reply, code=reply if reply in UNPLACEABLE else None, label=label)
 
 
-def read_settled(raw: list[Any], cell: Cell, given: Given) -> Settled:
-    """Read the answer of job_settle."""
+def read_settled(cell: Cell, job: str, payload: bytes, text: bytes, raw: list[Any]) -> Settled:
+    """Read the answer of job_settle; see `read_effects` for what its caller gives."""
+    if raw[0] == SETTLED:
+        return Settled(SETTLED, read_effects(raw, cell, job, payload, text))
     reply = Reply(raw[0])
-    if reply is Reply.SETTLED:
-        return Settled(reply, read_effects(raw, cell, given))
     if reply is Reply.ALREADY:
         return Settled(reply, outcome=raw[1].decode(), seq=raw[2])
     if reply is Reply.STALE_ATTEMPT:
@@ -116,21 +125,12 @@ def read_settled(raw: list[Any], cell: Cell, given: Given) -> Settled:
     return Settled(reply, outcome=raw[1].decode() if len(raw) > 1 else "")
 
 
-def outcome_with(outcome: Released, given: Given) -> Released:
-    """Add the payload to a speaker's outcome, if it is that of the job."""
-    if outcome.job != given.job or outcome.is_passed:
-        return outcome
-    # Like `_replace`, but in a third of the time, because every utterance uses it.
-    return Released(*outcome[:7], given.payload, outcome.is_passed)
-
-
-def item_with(item: ListenerOutcome, given: Given) -> ListenerOutcome:
+def item_with(item: ListenerOutcome, job: str, payload: bytes, text: bytes) -> ListenerOutcome:
     """Add the payload to a listeners' outcome, if it is that of the job."""
     _, lane, of_job, _, _ = item.head.split(" ")
-    if of_job != given.job:
+    if of_job != job:
         return item
-    is_text = lane == AS_SPOKEN and given.text
-    return item._replace(payload=given.text if is_text else given.payload)
+    return item._replace(payload=text if lane == AS_SPOKEN and text else payload)
 
 
 def read_moved(job: str, raw: list[Any], cell: Cell) -> MovedJob:
@@ -211,7 +211,7 @@ def read_node_row(raw: list[Any], now_ms: int) -> NodeRow:
     )
 
 
-def read_heard(raw: list[Any], cell: Cell) -> tuple[ListenerOutcome, ...]:
+def read_heard(raw: Sequence[Any], cell: Cell) -> tuple[ListenerOutcome, ...]:
     """Read the part of an answer that is about listeners."""
     items = []
     for heard_id, line, rows in raw:
@@ -269,7 +269,7 @@ def read_placement(raw: list[Any], home: Cell) -> Placement:
         home=home.name,
         pool=chosen[0].decode() if chosen else "",
         how=read_how(chosen[1]) if len(chosen) > 1 else "",
-        looked=read_looked(chosen[2:]),
+        looked=read_looked(chosen[2:]) if len(chosen) > 2 else (),
     )
 
 

@@ -8,17 +8,17 @@ its own answer and its own error, and is sent again alone.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import hiredis
-
-from lingua_scheduler.steps import Answer
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
     from lingua_scheduler.state.script import Script, Word
+    from lingua_scheduler.steps import Answer
 
 # The stub of hiredis types the argument as a tuple of exactly one item.
 pack = cast("Callable[[tuple[Word, ...]], bytes]", hiredis.pack_command)
@@ -39,7 +39,7 @@ class StoreCall:
 
     def __init__(
         self,
-        future: asyncio.Future[Any] | Answer,
+        future: asyncio.Future[Any] | Answer[Any],
         packed: bytes,
         script: Script | None,
         slot: int,
@@ -107,14 +107,27 @@ class StepCall(StoreCall):
 
     __slots__ = ("answer", "count", "form", "now_ms", "words")
 
-    def __init__(self, form: CallForm, args: tuple[Word, ...], slot: int, deadline: float) -> None:
-        self.answer = Answer()
-        super().__init__(self.answer, b"", form.script, slot, deadline)
+    def __init__(
+        self,
+        form: CallForm,
+        args: tuple[Word, ...],
+        slot: int,
+        deadline: float,
+        answer: Answer[Any],
+    ) -> None:
+        # All of them here: an utterance makes two, and a call of the base costs as much.
+        self.future = self.answer = answer
+        self.packed = b""
+        self.script = form.script
+        self.slot = slot
+        self.deadline = self.expires = deadline
+        self.turns = self.retries = 0
         self.form = form
         # Its arguments, of which the first is the time.
         self.now_ms = args[0]
         self.count = len(args)
-        self.words = without_count(args)
+        packed = pack(args)
+        self.words = packed[packed.index(b"\n") + 1 :]
 
     def command(self) -> bytes:
         """Return the command in the server's format."""
@@ -123,7 +136,10 @@ class StepCall(StoreCall):
     def may_follow(self, other: StepCall) -> bool:
         """Tell whether it may be in one batch with another call; one that is resent may not."""
         return (
-            self.form.batch == other.form.batch and self.now_ms == other.now_ms and not self.turns
+            self.form.batch == other.form.batch
+            and self.now_ms == other.now_ms
+            and not self.turns
+            and not other.turns
         )
 
 
@@ -158,23 +174,25 @@ def grouped(calls: Sequence[StoreCall]) -> list[StoreCall | CallBatch]:
     group: list[StepCall] = []
     size = 0
     for call in calls:
-        is_step = isinstance(call, StepCall)
-        if group and not (is_step and _has_place(group, size, cast("StepCall", call))):
+        if not isinstance(call, StepCall):
+            if group:
+                sent.append(_sent(group))
+                group, size = [], 0
+            sent.append(call)
+            continue
+        length = len(call.words)
+        if group and (
+            len(group) >= BATCH_CALLS_MAX
+            or size + length > BATCH_BYTES_MAX
+            or not call.may_follow(group[0])
+        ):
             sent.append(_sent(group))
             group, size = [], 0
-        if is_step:
-            group.append(cast("StepCall", call))
-            size += len(group[-1].words)
-        else:
-            sent.append(call)
+        group.append(call)
+        size += length
     if group:
         sent.append(_sent(group))
     return sent
-
-
-def _has_place(group: list[StepCall], size: int, call: StepCall) -> bool:
-    is_full = len(group) >= BATCH_CALLS_MAX or size + len(call.words) > BATCH_BYTES_MAX
-    return not is_full and not group[0].turns and call.may_follow(group[0])
 
 
 def _sent(group: list[StepCall]) -> StoreCall | CallBatch:
@@ -187,6 +205,7 @@ def without_count(words: tuple[Word, ...]) -> bytes:
     return packed[packed.index(b"\n") + 1 :]
 
 
+@lru_cache(maxsize=1024)
 def number_word(number: int) -> bytes:
     """Return a number as a packed word."""
     text = b"%d" % number

@@ -6,14 +6,17 @@ and the cluster each implement it (`single.py`, `cluster.py`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from lingua_scheduler.state.link import StoreLink
     from lingua_scheduler.state.script import Script, Word
     from lingua_scheduler.steps import Answer
+
+T = TypeVar("T")
 
 # The longest BLOCK of a blocking read, unless `dedicated` is given another one.
 LONGEST_BLOCK_MS = 10_000
@@ -39,9 +42,17 @@ class Connection(Protocol):
         ...
 
     def ask(
-        self, script: Script, slot: int, keys: tuple[Word, ...], args: tuple[Word, ...]
-    ) -> Answer:
-        """Run the script for a step (`steps.py`), which goes on in the callback of the reply."""
+        self,
+        script: Script,
+        slot: int,
+        keys: tuple[Word, ...],
+        args: tuple[Word, ...],
+        read: Callable[[Any], T],
+    ) -> Answer[T]:
+        """Run the script for a step (`steps.py`), which goes on in the callback of the reply.
+
+        The reply is read by `read` then.
+        """
         ...
 
     def command(self, slot: int, *words: Word) -> asyncio.Future[Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lingua_scheduler.state.answers import (
-    Given,
+    read_all_submitted,
     read_effects,
     read_moved,
     read_settled,
@@ -25,7 +26,7 @@ from lingua_scheduler.state.records import (
 from lingua_scheduler.state.reply import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from lingua_scheduler.state.job_record import JobRecord
     from lingua_scheduler.state.keys import Cell
@@ -50,15 +51,14 @@ class JobScripts:
         (answer,) = await self.submit_all(cell, ((job, spec, body, park),), audio)
         return answer
 
-    async def submit_all(
+    def submit_all(
         self, cell: Cell, jobs: Sequence[tuple[str, JobSpec, bytes, int]], audio: bytes = b""
-    ) -> list[Submitted]:
+    ) -> Awaitable[list[Submitted]]:
         """Admit the jobs of one utterance in one step: id, spec, body and `park` of each."""
-        words: list[Word] = []
+        words: list[Word] = [self._policy, audio]
         for job, spec, body, park in jobs:
             words += (job, pack(spec), body, park)
-        raw = await self._runner.ask("job_submit", cell, (self._policy, audio, *words))
-        return [read_submitted(answer, cell) for answer in raw]
+        return self._runner.ask("job_submit", cell, tuple(words), partial(read_all_submitted, cell))
 
     async def place(self, cell: Cell, job: str, *, park: int = 0) -> Submitted:
         """Place a waiting job in this cell; if no node is free it is queued (or stays parked)."""
@@ -101,7 +101,7 @@ class JobScripts:
         raw = await self._runner.run("job_mark", cell, (job, attempt, node, state))
         return Reply(raw[0])
 
-    async def settle(  # noqa: PLR0913 the wire's own fields
+    def settle(  # noqa: PLR0913 the wire's own fields
         self,
         cell: Cell,
         job: str,
@@ -111,17 +111,17 @@ class JobScripts:
         kind: str,
         reason: str = "-",
         payload: bytes | tuple[bytes, bytes] = b"",
-    ) -> Settled:
+    ) -> Awaitable[Settled]:
         """End a job with the report of its holder.
 
         For a job with listeners the payload is given twice: with and without its sound.
         """
         payload, text = payload if isinstance(payload, tuple) else (payload, b"")
-        report = (kind, reason_word(reason), payload, text)
-        raw = await self._runner.ask(
-            "job_settle", cell, (self._policy, job, attempt, node, *report)
+        reason = reason_word(reason) if reason != "-" else reason
+        args = (self._policy, job, attempt, node, kind, reason, payload, text)
+        return self._runner.ask(
+            "job_settle", cell, args, partial(read_settled, cell, job, payload, text)
         )
-        return read_settled(raw, cell, Given(job, payload, text))
 
     async def failover(
         self, cell: Cell, job: str, attempt: int, *, node: str = "", reason: str, park: int = 0

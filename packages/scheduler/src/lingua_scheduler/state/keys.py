@@ -275,6 +275,8 @@ class Cells:
     def __init__(self, prefix: str, count: int) -> None:
         self.all = tuple(Cell(prefix, number) for number in range(count))
         self._by_name = {cell.name: cell for cell in self.all}
+        # No job is ever placed in another cell than its own.
+        self.is_one = count == 1
 
     def named(self, name: str) -> Cell:
         """Return a cell by its name."""

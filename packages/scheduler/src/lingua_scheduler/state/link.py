@@ -126,10 +126,12 @@ class StoreLink(asyncio.Protocol):
 
     def submit(self, call: StoreCall) -> None:
         """Queue the call for this tick's write, or fail it at once if there is no connection."""
-        if self.is_connected:
-            self._enqueue(call)
-        else:
+        if not self.is_connected:
             call.fail(StoreUnavailable(str(self.address), self.why))
+            return
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent.append(call)
 
     def submit_asking(self, call: StoreCall) -> None:
         """Submit the call with ASKING right before it, as an ASK redirect requires."""
@@ -213,17 +215,17 @@ class StoreLink(asyncio.Protocol):
         receiver = call.future
         if reply.__class__ is hiredis.ReplyError:
             self._on_error(self, call, str(reply))
-        elif receiver.done():
-            pass  # cancelled: its reply is not needed
-        elif receiver.__class__ is not Answer:
+        elif receiver.__class__ is Answer:
+            # One that is awaited no more ignores it.
+            if self._is_waking:
+                self._loop.call_soon(receiver.set_result, reply)
+            else:
+                receiver.set_result(reply)
+        elif not receiver.done():  # else cancelled: its reply is not needed
             receiver.set_result(reply)
             if not self._is_waking:
                 self._is_waking = True
                 self._loop.call_soon(self._woken)
-        elif self._is_waking:
-            self._loop.call_soon(receiver.set_result, reply)
-        else:
-            receiver.set_result(reply)
 
     def _woken(self) -> None:
         self._is_waking = False

@@ -1,7 +1,8 @@
 """The typed arguments and answers of the scripts.
 
 Arguments are Structs that are packed as they are; answers are read in `answers.py`, so that no
-caller gets raw replies. There is no logic here; `jobs/` decides what an answer means for a job.
+caller gets raw replies. Those of the usual path are Structs, too: one is made in a quarter of the
+time that a NamedTuple takes. There is no logic here; `jobs/` decides what an answer means.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class NodeBeat(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[str] | None = None
 
 
-class Placement(NamedTuple):
+class Placement(msgspec.Struct, frozen=True):
     """A job's attempt on a node, which the node's instance must push to it."""
 
     job: str
@@ -131,7 +132,7 @@ class Placement(NamedTuple):
     looked: tuple[str, ...] = ()
 
 
-class Released(NamedTuple):
+class Released(msgspec.Struct, frozen=True):
     """An outcome that entered the outbox."""
 
     seq: int
@@ -221,7 +222,7 @@ class ForeignSlot(NamedTuple):
     attempt: int
 
 
-class ScriptEffects(NamedTuple):
+class ScriptEffects(msgspec.Struct, frozen=True):
     """The consequences of an ended or moved job: deliveries, slots to give back, pushes."""
 
     epoch: str = ""
@@ -237,7 +238,7 @@ class ScriptEffects(NamedTuple):
     home: str = ""
 
 
-class Submitted(NamedTuple):
+class Submitted(msgspec.Struct, frozen=True):
     """The answer to a submit or a place."""
 
     reply: Reply
@@ -278,7 +279,7 @@ class WaitingJob(NamedTuple):
     stream_node: str = ""
 
 
-class Settled(NamedTuple):
+class Settled(msgspec.Struct, frozen=True):
     """The answer to a settle or a cancel."""
 
     reply: Reply
@@ -290,7 +291,7 @@ class Settled(NamedTuple):
     seq: int = 0
 
 
-class MovedJob(NamedTuple):
+class MovedJob(msgspec.Struct, frozen=True):
     """The answer to a failover."""
 
     reply: Reply
@@ -563,11 +564,13 @@ def reason_word(text: str) -> str:
     return UNSAFE_IN_REASON.sub("_", text)[:64] or "-"
 
 
-def read_entry(seq: int, raw: bytes) -> Released:
-    """Read an outbox entry."""
+def read_entry(seq: int, raw: bytes, own: str = "", own_payload: bytes = b"") -> Released:
+    """Read an outbox entry; the payload of the caller's own job may not be in it."""
     head, _, payload = raw.partition(b"\n")
     kind, index, lane, job, attempt, reason = head.decode().split(" ")
     is_passed = kind[0] == PASSED
+    if job == own and own_payload and not is_passed:
+        payload = own_payload
     return Released(
         seq=seq,
         kind=kind[1:] if is_passed else kind,

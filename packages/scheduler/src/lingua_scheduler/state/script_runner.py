@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lingua_scheduler.state.libraries import load_on_masters
 from lingua_scheduler.state.scripts import load_scripts
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from lingua_scheduler.state.connection import Connection
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.script import Word
+
+T = TypeVar("T")
 
 
 class ScriptRunner:
@@ -33,10 +35,13 @@ class ScriptRunner:
         script = self._scripts[name]
         return self.connection.run(script, cell.slot, cell.keys, (self.now_ms, *args))
 
-    def ask(self, name: str, cell: Cell, args: tuple[Word, ...] = ()) -> Awaitable[list[Any]]:
+    def ask(
+        self, name: str, cell: Cell, args: tuple[Word, ...], read: Callable[[Any], T]
+    ) -> Awaitable[T]:
         """Run a script of the usual path, for a step; calls of one turn may go together."""
-        script = self._scripts[name]
-        return self.connection.ask(script, cell.slot, cell.keys, (self.now_ms, *args))
+        return self.connection.ask(
+            self._scripts[name], cell.slot, cell.keys, (self.now_ms, *args), read
+        )
 
     def command(self, cell: Cell, words: tuple[Word, ...]) -> Awaitable[Any]:
         """Send one command to the slot of a cell."""

@@ -13,20 +13,22 @@ from abc import abstractmethod
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lingua_scheduler.errors import StoreRejected, StoreUnavailable
 from lingua_scheduler.state.calls import CallForm, StepCall, StoreCall, pack
 from lingua_scheduler.state.connection import LONGEST_BLOCK_MS, Connection
 from lingua_scheduler.state.libraries import NO_FUNCTION, is_loaded, unfit
 from lingua_scheduler.state.link import TRANSIENT, StoreLink, refuse
+from lingua_scheduler.steps import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lingua_scheduler.state.link import Address, ErrorPolicy, LinkOptions
     from lingua_scheduler.state.script import FunctionLibrary, Script, Word
-    from lingua_scheduler.steps import Answer
+
+T = TypeVar("T")
 
 FIRST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 1.0
@@ -46,7 +48,7 @@ class CallingConnection(Connection):
         self._timeout_s = options.call_timeout_ms / 1000
         self.generation = 0
         # The constant parts of calls, by script and cell.
-        self._forms: dict[tuple[Script, tuple[Word, ...]], CallForm] = {}
+        self._forms: dict[tuple[bytes, tuple[Word, ...]], CallForm] = {}
         # Calls to be retried, each with its timer.
         self._waiting: dict[StoreCall, asyncio.TimerHandle] = {}
         # Calls that wait until a server has loaded a library.
@@ -62,15 +64,20 @@ class CallingConnection(Connection):
         return future
 
     def ask(
-        self, script: Script, slot: int, keys: tuple[Word, ...], args: tuple[Word, ...]
-    ) -> Answer:
+        self,
+        script: Script,
+        slot: int,
+        keys: tuple[Word, ...],
+        args: tuple[Word, ...],
+        read: Callable[[Any], T],
+    ) -> Answer[T]:
         """Run the script for a step, which needs no future; calls of one turn may be batched."""
-        form = self._forms.get((script, keys))
+        form = self._forms.get((script.function, keys))
         if form is None:
-            form = self._forms[script, keys] = CallForm.of(script, keys)
-        call = StepCall(form, args, slot, monotonic() + self._timeout_s)
-        self._send(call)
-        return call.answer
+            form = self._forms[script.function, keys] = CallForm.of(script, keys)
+        answer = Answer(read)
+        self._send(StepCall(form, args, slot, monotonic() + self._timeout_s, answer))
+        return answer
 
     def command(self, slot: int, *words: Word) -> asyncio.Future[Any]:
         """Send any command that does not block on the server."""

@@ -118,5 +118,5 @@ class StreamScripts:
 
 
 def new_stream_id() -> str:
-    """Return an id that no stream had; its first digits break ties, as those of a job do."""
+    """Return an id that no stream had."""
     return f"str-{secrets.token_hex(12)}"

@@ -18,7 +18,7 @@
 local STREAM_TRIES = 8
 
 local function pick_listener(stream, spec, pools, owner, in_turn, expires_at, policy)
-  local tie, ranks = job_tie(stream), BASE .. 'streaming:'
+  local tie, ranks = streams.tie(stream), BASE .. 'streaming:'
   local sticky = policy.sticky_pools and spec.session and spec or nil
   local avoid = policy.spread and spec.session and not in_turn
     and spread_from(spec, policy.spread_ms)

@@ -17,6 +17,11 @@ function streams.max(declared, conn)
   return on == conn and tonumber(count) or 0
 end
 
+-- The pseudo-random number of a stream, whatever its id looks like.
+function streams.tie(stream)
+  return tonumber(string.sub(redis.sha1hex(stream), 1, 5), 16)
+end
+
 -- Updates the node's rank among the nodes of its pool that take streams.
 function streams.rank(node, tie)
   local n = redis.call('HMGET', NODE .. node, 'block', 'pool', 'streams', 'conn')
@@ -37,7 +42,7 @@ function streams.take(node, stream, expires_at, policy, demand, pools)
   local max = streams.max(n[3], n[4])
   if n[1] ~= '0' or max == 0 then return nil end
   if not demand_admits(demand, pools, node, n[2]) then return nil end
-  local key, tie = BASE .. 'streams:' .. node, job_tie(stream)
+  local key, tie = BASE .. 'streams:' .. node, streams.tie(stream)
   redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
   local used = redis.call('ZCARD', key)
   if used >= max then return nil end
@@ -53,7 +58,7 @@ end
 function streams.free(node, stream)
   redis.call('DEL', BASE .. 'stream:' .. stream)
   if redis.call('ZREM', BASE .. 'streams:' .. node, stream) == 0 then return 0 end
-  streams.rank(node, job_tie(stream))
+  streams.rank(node, streams.tie(stream))
   return 1
 end
 
