@@ -25,7 +25,7 @@ def test_once_as_text_and_as_json(tmp_path: Path) -> None:
         url = service.url()
         text = run(["top", "--url", url, "--once"], tmp_path)
         assert text.returncode == 0, text.stderr
-        assert text.stdout.startswith("lingua top  box")
+        assert text.stdout.startswith("box  lingua ")
         assert "no node is registered" in text.stdout
         assert "\x1b" not in text.stdout
         state = json.loads(run(["top", "--url", url, "--once", "--json"], tmp_path).stdout)

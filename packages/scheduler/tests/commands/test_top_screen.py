@@ -29,7 +29,7 @@ def test_all_is_well_in_one_look() -> None:
     busy = row(1, utterances=60, outcomes={"completed": 60}, mean_ms=400.0, p95_ms=900.0)
     rates = ConsoleRates(of="box", bucket_ms=10_000, rows=(busy, row(0)))
     lines = shown(whole_state(rates=rates))
-    assert lines[0].startswith("lingua top  box 1, up 60s")
+    assert lines[0].startswith("box  lingua 1, up 60s")
     assert lines[1] == "✓ all is well"
     text = "\n".join(lines)
     for part in ("sessions 1", "3.0/s", "time to result 400 ms", "95 % 900 ms", "nodes 1/1"):
@@ -60,7 +60,7 @@ def test_it_fits_into_any_window(columns: int, rows: int) -> None:
         sessions=sessions, nodes=nodes, queues=(queue(5),), instances=(instance(), instance("i2"))
     )
     lines = shown(state, columns, rows)
-    assert lines[0].startswith("lingua top")
+    assert lines[0].startswith("box  lingua 1")
 
 
 def test_a_name_cannot_steer_the_terminal() -> None:

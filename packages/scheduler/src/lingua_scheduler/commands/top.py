@@ -62,7 +62,7 @@ def run_top(args: argparse.Namespace) -> int:
             if args.once or not args.json:
                 return 0
         raise NoScheduler(client.url, "the stream ended")
-    Watch(client).run()
+    TopWatch(client).run()
     return 0
 
 
@@ -93,7 +93,7 @@ def _after(state: ConsoleState, update: ConsoleState) -> ConsoleState:
     return updated(state, update, BUCKETS_MAX)
 
 
-class Watch:
+class TopWatch:
     """The screen of a terminal that follows a stream."""
 
     def __init__(self, client: SchedulerClient) -> None:

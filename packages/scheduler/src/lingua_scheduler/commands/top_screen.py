@@ -77,7 +77,7 @@ def _head(state: ConsoleState, width: int) -> list[TopLine]:
     assert verdict
     workers = f", {service.workers} workers" if service.workers > 1 else ""
     up = age_text(state.at_ms - service.started_at_ms)
-    name = f"lingua top  {service.service} {service.release}{workers}, up {up}"
+    name = f"{service.service}  lingua {service.release}{workers}, up {up}"
     clock = time.strftime("%H:%M:%S", time.localtime(state.at_ms / 1000))
     lines = [TopLine(f"{name:{max(0, width - 9)}} {clock}", "head")]
     if not verdict.problems:
