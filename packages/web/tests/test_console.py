@@ -100,6 +100,35 @@ def test_a_job_is_explained_and_an_unknown_id_is_no_error(
     problems_of(console)[:] = [text for text in problems_of(console) if "404" not in text]
 
 
+def test_updates_change_what_they_name_and_nothing_else(page: Page) -> None:
+    before = {
+        "at_ms": 1, "queues": [1], "nodes": {"a": {"id": "a"}, "b": {"id": "b"}},
+        "rates": {"of": "x", "rows": [{"at_ms": 10, "n": 1}, {"at_ms": 20, "n": 2}]},
+    }  # fmt: skip
+    update = {
+        "at_ms": 2, "nodes": {"b": None, "c": {"id": "c"}},
+        "rates": {"of": "x", "rows": [{"at_ms": 20, "n": 3}, {"at_ms": 30, "n": 4}]},
+    }  # fmt: skip
+    after = page.evaluate(
+        """async ([before, update]) => {
+            const { applied } = await import("/assets/console/state.js");
+            return [applied(before, "update", update), before, applied(null, "update", update)];
+        }""",
+        [before, update],
+    )
+    rows = [{"at_ms": 10, "n": 1}, {"at_ms": 20, "n": 3}, {"at_ms": 30, "n": 4}]
+    whole = {"at_ms": 2, "queues": [1], "nodes": {"a": {"id": "a"}, "c": {"id": "c"}}}
+    assert after == [whole | {"rates": {"of": "x", "rows": rows}}, before, None]
+
+
+def test_events_are_read_from_text_in_pieces(page: Page) -> None:
+    text = 'event: snapshot\ndata: {"a": 1}\n\n: a comment\n\nevent: update\ndata: {"b"'
+    read = page.evaluate(
+        """async (text) => (await import("/assets/console/state.js")).parsed(text)""", text
+    )
+    assert read == [[["snapshot", {"a": 1}]], 'event: update\ndata: {"b"']
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1366])
 def test_no_barriers_and_nothing_wider_than_the_screen(
