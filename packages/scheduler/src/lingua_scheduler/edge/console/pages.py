@@ -66,11 +66,11 @@ class ConsolePages:
             raise Problem(503, TOO_MANY, text, {"Retry-After": "5"})
         reader = FeedReader(grant, lambda: _abort(request))
         response = web.StreamResponse(headers=HEADERS)
-        await response.prepare(request)
-        _limit_kernel(request)
         self._feed.join(reader)
-        self._gate.watch(reader)
         try:
+            await response.prepare(request)
+            _limit_kernel(request)
+            self._gate.watch(reader)
             await _send_all(reader, response)
         except (TimeoutError, ConnectionError):
             reader.end("gone")

@@ -151,7 +151,7 @@ const pools = new Table(at("pools"), [
 ], { key: (pool) => `${pool.cell} ${pool.id}`, empty: "no node is registered" });
 
 const instances = new Table(at("instances"), [
-  ["instance", (one) => (one.url && !one.is_here ? [el("a", { href: `${one.url.replace(/\/$/, "")}/console` }, one.id)] : [one.is_here ? el("b", {}, one.id) : one.id]), { head: true, depends: (one) => `${one.url} ${one.is_here} ${one.id}` }],
+  ["instance", (one) => (/^https?:/.test(one.url) && !one.is_here ? [el("a", { href: `${one.url.replace(/\/$/, "")}/console` }, one.id)] : [one.is_here ? el("b", {}, one.id) : one.id]), { head: true, depends: (one) => `${one.url} ${one.is_here} ${one.id}` }],
   ["state", (one) => badge(one.state), { depends: (one) => one.state }],
   ["up", (one) => (one.started_at_ms ? age(state.at_ms - one.started_at_ms) : "–"), { number: true }],
   ["nodes", (one) => String(one.nodes), { number: true }],
