@@ -82,9 +82,7 @@ def test_the_page_has_no_serious_barrier(
     page.get_by_role("button", name="Open a room").click()
     expect(page.locator("#people")).to_be_visible()
     assert barriers(page) == []
-    guest = open_page(
-        speaker, page.url, viewport=size, color_scheme=scheme, locale="es-ES"
-    )
+    guest = open_page(speaker, page.url, viewport=size, color_scheme=scheme, locale="es-ES")
     expect(guest.locator("#room-join button")).to_be_enabled()
     assert barriers(guest) == []
     guest.locator("#room-join button").click()

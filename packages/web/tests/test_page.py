@@ -1,4 +1,4 @@
-"""The page for people in a real browser: it speaks into a real microphone stream, simulated nodes."""
+"""The page for people in a real browser: a real microphone stream, simulated nodes."""
 
 from __future__ import annotations
 

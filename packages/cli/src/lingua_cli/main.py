@@ -31,7 +31,7 @@ VERBS_GROUP = "lingua.verbs"
 # The order of verbs in the help text; other verbs follow by name.
 HELP_ORDER = (
     *("up", "serve", "node", "translate", "languages", "models", "sessions", "nodes", "jobs"),
-    *("explain", "cluster", "doctor", "dlq", "init", "token", "config", "bench", "demo"),
+    *("explain", "cluster", "top", "doctor", "dlq", "init", "token", "config", "bench", "demo"),
 )
 
 

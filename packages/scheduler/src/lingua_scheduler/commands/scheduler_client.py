@@ -1,4 +1,5 @@
-"""HTTP client of a running scheduler, for `lingua sessions`, `nodes`, `jobs` and `explain --url`.
+"""HTTP client of a running scheduler, for `lingua top`, `sessions`, `nodes`, `jobs` and
+`explain --url`.
 
 The address comes from `--url`, else from `server` in the settings. Proxies of the environment are
 not used and redirects are not followed: a token is sent only to the given address.
@@ -25,7 +26,7 @@ from lingua_scheduler.edge.answers import ErrorAnswer, JobPage, NodePage, Sessio
 from lingua_wire.errors import ConfigError, LinguaError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from lingua_scheduler.config import ServerSettings
 
@@ -107,7 +108,28 @@ class SchedulerClient:
         """Return the URL that clients and nodes use."""
         return self.url.replace("http", "ws", 1)
 
+    def lines(self, path: str) -> Iterator[bytes]:
+        """Yield the lines of a stream until it ends; it may be silent for `PATIENCE_S`."""
+        with self._asked(path, None) as answer:
+            try:
+                while line := answer.readline(ANSWER_BYTES_MAX):
+                    yield line
+            except (OSError, http.client.HTTPException) as error:
+                raise NoScheduler(self.url, _why(error)) from None
+
     def _send(self, path: str, kind: type[A], body: bytes | None) -> A:
+        with self._asked(path, body) as answer:
+            try:
+                data = answer.read(ANSWER_BYTES_MAX)
+            except (OSError, http.client.HTTPException) as error:
+                raise NoScheduler(self.url, _why(error)) from None
+        try:
+            return msgspec.json.decode(data, type=kind)
+        except msgspec.MsgspecError:
+            raise NoScheduler(self.url, "another program listens there") from None
+
+    def _asked(self, path: str, body: bytes | None) -> http.client.HTTPResponse:
+        """Send a request and return the response, of which only the head was read."""
         headers = {"Accept": "application/json"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -115,8 +137,7 @@ class SchedulerClient:
             headers["Content-Type"] = "application/json"
         request = urllib.request.Request(f"{self.url}{path}", body, headers)  # noqa: S310 checked
         try:
-            with _opener(self.tls).open(request, timeout=PATIENCE_S) as answer:
-                data = answer.read(ANSWER_BYTES_MAX)
+            answer: http.client.HTTPResponse = _opener(self.tls).open(request, timeout=PATIENCE_S)
         except urllib.error.HTTPError as error:
             with error:
                 raise _refused(error.status or 0, error.read(ANSWER_BYTES_MAX)) from None
@@ -126,10 +147,7 @@ class SchedulerClient:
             raise NoScheduler(self.url, _why(error.reason)) from None
         except (OSError, http.client.HTTPException) as error:
             raise NoScheduler(self.url, _why(error)) from None
-        try:
-            return msgspec.json.decode(data, type=kind)
-        except msgspec.MsgspecError:
-            raise NoScheduler(self.url, "another program listens there") from None
+        return answer
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

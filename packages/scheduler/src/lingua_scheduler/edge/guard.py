@@ -56,7 +56,7 @@ class Guard:
             return ""
         if route.access == "near" and self._is_near(request):
             return ""
-        return self._tenant_of(request)
+        return self._admin_of(request).tenant
 
     def speaker(self, request: web.Request, route: ApiRoute) -> ClientGrant | None:
         """Return the grant of a caller that sends speech, None without keys; or raise `Problem`."""
@@ -82,12 +82,24 @@ class Guard:
             return None
         return self._grant_of(request, token_advice.CLIENT, request.query.get("token", ""))
 
-    def _tenant_of(self, request: web.Request) -> str:
+    def operator(self, request: web.Request, route: ApiRoute) -> ClientGrant | None:
+        """Return the grant of an operator of all tenants, None without keys; or raise `Problem`."""
+        self._check_page(request, route)
+        if not self._gate.asks_clients:
+            self._check_host(request, route)
+            return None
+        grant = self._admin_of(request)
+        if grant.tenant:
+            problem = "the token is bound to a tenant, and this is about all of them"
+            raise Problem(403, ErrorCode.FORBIDDEN, problem)
+        return grant
+
+    def _admin_of(self, request: web.Request) -> ClientGrant:
         grant = self._grant_of(request, token_advice.ADMIN)
         if not grant.allows("admin"):
             problem = f"the token lacks the scope `admin`; make one with {token_advice.ADMIN}"
             raise Problem(403, ErrorCode.FORBIDDEN, problem)
-        return grant.tenant
+        return grant
 
     def _grant_of(self, request: web.Request, make: str, given: str = "") -> ClientGrant:
         try:

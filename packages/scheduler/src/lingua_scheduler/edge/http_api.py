@@ -23,6 +23,9 @@ from lingua_scheduler.edge.api_call import (
     read_body,
     read_query,
 )
+from lingua_scheduler.edge.console.deployment import DeploymentReader
+from lingua_scheduler.edge.console.feed import ConsoleFeed
+from lingua_scheduler.edge.console.pages import ConsolePages
 from lingua_scheduler.edge.guard import Guard, Problem
 from lingua_scheduler.edge.health_pages import HealthPages
 from lingua_scheduler.edge.job_pages import JobPages
@@ -65,6 +68,7 @@ def http_app(
         add = app.router.add_get if route.method == "GET" else app.router.add_post
         add(route.path, api.serving(route))
     api.web.add_files(app.router)
+    app.on_shutdown.append(api.end_streams)
     return app
 
 
@@ -79,6 +83,8 @@ class HttpApi:
         self._rooms = rooms = RoomPages(instance, self._guard, gate)
         self._openai = OpenAiPages(instance, self._guard)
         self.web = WebPages(instance, gate)
+        deployment = DeploymentReader(instance, siblings)
+        self._feed = ConsoleFeed(deployment, instance.tasks, instance.metrics)
         own = ApiRoute(path=f"{API}/openapi.json", summary="This document.", handler=self.openapi)
         self.routes: tuple[ApiRoute, ...] = (
             *self.web.routes,
@@ -86,6 +92,7 @@ class HttpApi:
             *SessionPages(instance, siblings).routes,
             *NodePages(instance, siblings).routes,
             *JobPages(instance, siblings).routes,
+            *ConsolePages(self._feed, self._guard, gate).routes,
             own,
             *TokenPages(gate).routes,
             *rooms.routes,
@@ -97,12 +104,18 @@ class HttpApi:
         """Return the OpenAPI document."""
         return web.Response(body=self._document, headers={"Content-Type": JSON})
 
+    async def end_streams(self, _: web.Application) -> None:
+        """End the streams of events, which would otherwise outlast the port."""
+        self._feed.close()
+
     def serving(self, route: ApiRoute) -> Handler:
         """Return the function that aiohttp calls for a route."""
         if route.access == "speak":
             return self._openai.serving(route)
         if route.access == "room":
             return self._rooms.serving(route)
+        if route.is_stream:
+            return route.handler
 
         async def serve(request: web.Request) -> web.StreamResponse:
             call = ApiCall(

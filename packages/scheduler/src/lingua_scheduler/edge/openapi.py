@@ -100,7 +100,10 @@ def _query_parameters(route: ApiRoute) -> list[dict[str, Any]]:
 
 def _responses(route: ApiRoute) -> dict[str, Any]:
     content = _json_of(route.answer) if route.answer is not None else {}
-    if route.content_type != JSON:
+    if route.is_stream:
+        # The data of an event.
+        content = {route.content_type: content[JSON]}
+    elif route.content_type != JSON:
         content[route.content_type] = {"schema": {"type": "string"}}
     responses: dict[str, Any] = {"200": {"description": route.summary, "content": content}}
     if route.is_ready_check:
@@ -141,6 +144,7 @@ def _errors(route: ApiRoute) -> list[tuple[str, str]]:
             "The time limit for a recording of this length was exceeded.",
         ),
         (route.asks_store, "503", "The store is unavailable."),
+        (route.is_stream, "503", "Too many readers, or the instance is stopping."),
     )
     return [(status, text) for may_be, status, text in possible if may_be]
 

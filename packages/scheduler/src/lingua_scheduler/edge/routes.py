@@ -40,6 +40,9 @@ class ApiRoute:
     form: type[msgspec.Struct] | None = None
     # Whether the handler needs the store.
     asks_store: bool = False
+    # Whether the answer is a stream of events: the handler gets the plain request, checks the
+    # caller itself, and has no time limit.
+    is_stream: bool = False
 
     @property
     def is_ready_check(self) -> bool:

@@ -125,6 +125,7 @@ async def running_server(
                 yield server
         finally:
             instance.rooms.captions.close("the instance stops")
+            await runner.shutdown()
             if front is not None:
                 await front.close()
             await runner.cleanup()

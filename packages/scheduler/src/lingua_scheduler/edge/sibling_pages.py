@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from lingua_scheduler.edge import answers, job_history, views
+from lingua_scheduler.edge.console.own_part import ConsolePart, own_part
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -67,6 +68,7 @@ class SiblingPages:
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
         self._started_ms = instance.clock.now_ms()
+        self._started_at_ms = instance.clock.wall_ms()
         self._finders: dict[str, Callable[..., Awaitable[object]]] = {
             "counts": self._counts,
             "sessions": self._sessions,
@@ -75,6 +77,7 @@ class SiblingPages:
             "history": self._history,
             "stats": self._stats,
             "node_sockets": self._node_sockets,
+            "console": self._console,
         }
 
     async def answer(self, page: str, about: dict[str, Any]) -> bytes:
@@ -104,6 +107,9 @@ class SiblingPages:
 
     async def _node_sockets(self) -> dict[str, answers.NodeSocketAnswer]:
         return views.node_sockets(self._instance)
+
+    async def _console(self, after: int) -> ConsolePart:
+        return own_part(self._instance, self._started_at_ms, after)
 
 
 def counts(instance: Instance, started_ms: float) -> Counts:

@@ -28,6 +28,15 @@ class CellCounts(NamedTuple):
 
     waiting: int
     offline: int
+    nodes: int = 0
+
+
+class CellPool(NamedTuple):
+    """A pool with its counts and abilities, and the cell that it is in."""
+
+    cell: str
+    row: PoolRow
+    view: PoolView
 
 
 class FleetSnapshot:
@@ -40,8 +49,9 @@ class FleetSnapshot:
         self._pools: dict[str, list[PoolView]] | None = None
         # Demand -> cells that serve it; dropped with each refresh.
         self._serving: dict[str, frozenset[str]] = {}
-        # Cell -> jobs that waited for a node, and nodes that were offline.
+        # Cell -> jobs that waited for a node, nodes that were offline, and all nodes.
         self.counts: dict[str, CellCounts] = {}
+        self._rows: dict[str, tuple[PoolRow, ...]] = {}
 
     async def refresh(self) -> None:
         """Read the pools of every cell."""
@@ -51,8 +61,11 @@ class FleetSnapshot:
             for cell, (pools, _, _) in zip(self._cells.all, rows, strict=True)
         }
         self.counts = {
-            cell.name: CellCounts(waiting, sum(pool.offline for pool in pools))
-            for cell, (pools, waiting, _) in zip(self._cells.all, rows, strict=True)
+            cell.name: CellCounts(waiting, sum(pool.offline for pool in pools), nodes)
+            for cell, (pools, waiting, nodes) in zip(self._cells.all, rows, strict=True)
+        }
+        self._rows = {
+            cell.name: pools for cell, (pools, _, _) in zip(self._cells.all, rows, strict=True)
         }
         self._serving.clear()
 
@@ -60,6 +73,16 @@ class FleetSnapshot:
     def pools(self) -> list[PoolView]:
         """Return all known pools; empty before the first refresh."""
         return [pool for pools in (self._pools or {}).values() for pool in pools]
+
+    @property
+    def counted_pools(self) -> list[CellPool]:
+        """Return all known pools with their counts."""
+        known = self._pools or {}
+        return [
+            CellPool(cell, row, view)
+            for cell, rows in self._rows.items()
+            for row, view in zip(rows, known[cell], strict=True)
+        ]
 
     def serves(self, demand: str) -> bool:
         """Tell whether a known node serves a demand; True before the first refresh."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from lingua_scheduler.maintenance.store_reader import StoreReader
-from lingua_scheduler.peers.inspection import inspect_instances
+from lingua_scheduler.peers.inspection import inspect_instances, state_of
 from lingua_scheduler.peers.presence import InstanceInfo
 from lingua_scheduler.state.keys import Cells
 from lingua_scheduler.state.policy import FleetPolicy
@@ -178,7 +178,7 @@ def _instance(row: InboxRow, owned: _Owned, silence_ms: int) -> InstanceView:
     about = record.about if record is not None else InstanceInfo()
     return InstanceView(
         instance=name,
-        state=_state_of(row, silence_ms),
+        state=state_of(row, silence_ms),
         uptime_ms=record.uptime_ms if record is not None else -1,
         beat_age_ms=record.age_ms if record is not None else -1,
         version=about.version,
@@ -191,15 +191,6 @@ def _instance(row: InboxRow, owned: _Owned, silence_ms: int) -> InstanceView:
         sessions=owned.sessions[name],
         nodes=owned.nodes[name],
     )
-
-
-def _state_of(row: InboxRow, silence_ms: int) -> str:
-    record = row.record
-    if record is None:
-        return "gone" if row.dead_letters and not row.length else "orphan"
-    if record.age_ms > silence_ms:
-        return "dead"
-    return "draining" if record.draining else "alive"
 
 
 def problems_of_instances(instances: tuple[InstanceView, ...]) -> list[str]:

@@ -9,6 +9,19 @@ from lingua_scheduler.metrics.catalogue import (
     open_files,
     resident_bytes,
 )
+from lingua_scheduler.metrics.history import (
+    BUCKET_MS,
+    BUCKETS_MAX,
+    LAG,
+    OUTCOME,
+    REFUSED,
+    TOTAL,
+    UTTERANCES,
+    MetricBucket,
+    MetricHistory,
+    quantile_ms,
+    summed,
+)
 from lingua_scheduler.metrics.registry import (
     BUCKETS_S,
     CONTENT_TYPE,
@@ -25,16 +38,25 @@ from lingua_scheduler.metrics.registry import (
 from lingua_scheduler.metrics.totals import MetricTotals
 
 __all__ = [
+    "BUCKETS_MAX",
     "BUCKETS_S",
+    "BUCKET_MS",
     "CONTENT_TYPE",
     "LABEL_CHARS_MAX",
+    "LAG",
+    "OUTCOME",
     "PREFIX",
+    "REFUSED",
+    "TOTAL",
+    "UTTERANCES",
     "Counter",
     "Gauge",
     "Histogram",
     "LiveMetrics",
     "Metric",
+    "MetricBucket",
     "MetricFamily",
+    "MetricHistory",
     "MetricTotals",
     "ProcessMetrics",
     "Registry",
@@ -43,5 +65,7 @@ __all__ = [
     "metrics_page",
     "number_text",
     "open_files",
+    "quantile_ms",
     "resident_bytes",
+    "summed",
 ]

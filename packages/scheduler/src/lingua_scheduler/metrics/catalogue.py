@@ -40,6 +40,12 @@ class SocketMetrics:
         self.backpressure_total = add.counters(
             "backpressure_total", "Times a client was asked to slow down.", {"action": ()}
         )
+        self.console_readers = add.gauge(
+            "console_readers", "Open streams of `/api/v1/events`: consoles and `lingua top`."
+        )
+        self.console_readers_dropped_total = add.counter(
+            "console_readers_dropped_total", "Such streams that were ended because of slow readers."
+        )
 
 
 class SpeechMetrics:
@@ -298,7 +304,7 @@ class LiveMetrics:
 
     def __init__(self) -> None:
         self.registry = Registry()
-        # Called before each rendering, to fetch the numbers that other objects count.
+        # Called by `fetch`, for the numbers that other objects count.
         self.sources: list[Callable[[], None]] = []
         # The order of the catalogue.
         self.sockets = SocketMetrics(self.registry)
@@ -313,10 +319,14 @@ class LiveMetrics:
         self.service.workers.set(1)
         self.process = ProcessMetrics(self.registry)
 
-    def render(self) -> bytes:
-        """Return the body of `/metrics`, after the numbers of the sources were fetched."""
+    def fetch(self) -> None:
+        """Fetch the numbers of the sources."""
         for fetch in self.sources:
             fetch()
+
+    def render(self) -> bytes:
+        """Return the body of `/metrics`, after the numbers of the sources were fetched."""
+        self.fetch()
         return self.registry.render()
 
 

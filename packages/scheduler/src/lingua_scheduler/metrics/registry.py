@@ -143,12 +143,16 @@ class MetricFamily(Generic[ChildT]):
         child = self._children.get(values)
         return self._new(values) if child is None else child
 
+    def items(self) -> Iterator[tuple[tuple[str, ...], ChildT]]:
+        """Yield the children with the values of their labels."""
+        yield from self._children.items()
+        if self._other is not None:
+            yield self._other_values, self._other
+
     def samples(self, name: str) -> Iterator[str]:
         """Yield the lines of all children."""
-        for values, child in self._children.items():
+        for values, child in self.items():
             yield from child.samples(name, self._text(values))
-        if self._other is not None:
-            yield from self._other.samples(name, self._text(self._other_values))
 
     def _new(self, values: tuple[str, ...]) -> ChildT:
         is_full = len(self._children) >= self._children_max

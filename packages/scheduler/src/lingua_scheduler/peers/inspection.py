@@ -28,6 +28,17 @@ class InboxRow(NamedTuple):
     dead_letters: int
 
 
+def state_of(row: InboxRow, silence_ms: int) -> str:
+    """Return alive, draining, dead (silent), orphan (an inbox without a record), gone (only dead
+    letters are left)."""
+    record = row.record
+    if record is None:
+        return "gone" if row.dead_letters and not row.length else "orphan"
+    if record.age_ms > silence_ms:
+        return "dead"
+    return "draining" if record.draining else "alive"
+
+
 async def inspect_instances(connection: Connection, prefix: str) -> tuple[InboxRow, ...]:
     """Return every instance that has a record, an inbox or dead letters, by name."""
     rows, orphans = await Directory(connection, prefix).read()

@@ -18,7 +18,9 @@ from lingua_scheduler.jobs.fleet import FleetSnapshot, read_fleet
 from lingua_scheduler.jobs.pinning import Pins, old_names
 from lingua_scheduler.jobs.relay import OutcomeRelay
 from lingua_scheduler.jobs.sweeper import Sweeper
-from lingua_scheduler.metrics import LiveMetrics
+from lingua_scheduler.metrics import LiveMetrics, MetricHistory
+from lingua_scheduler.peers.deadletters import DeadLetters
+from lingua_scheduler.peers.inspection import inspect_instances
 from lingua_scheduler.peers.sender import PeerSender
 from lingua_scheduler.rooms.audience import AudienceFinder
 from lingua_scheduler.rooms.cache import RoomCache
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from lingua_cli.logs import EventLog
     from lingua_scheduler.clock import Clock
     from lingua_scheduler.config import Settings
+    from lingua_scheduler.peers.inspection import InboxRow
     from lingua_scheduler.runtime.drain import SiblingDrain
     from lingua_scheduler.runtime.node import LiveNode
     from lingua_scheduler.runtime.session import LiveSession
@@ -406,6 +409,7 @@ class Instance:
             streams=self.node_parts.streams.hub,
             clock=self.clock,
             metrics=self.metrics,
+            history=MetricHistory(self.metrics),
             log=self.log,
         )
         return peers, loops
@@ -414,6 +418,15 @@ class Instance:
     def job_log(self) -> JobLog:
         """Return the log of jobs, with those that ended lately."""
         return self.effects.log
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Return the dead letters of all instances."""
+        return DeadLetters(self._connection, self.settings.redis.key_prefix)
+
+    async def inspect_peers(self) -> tuple[InboxRow, ...]:
+        """Return all instances and their inboxes, as they are in the store."""
+        return await inspect_instances(self._connection, self.settings.redis.key_prefix)
 
     def failed(self, error: BaseException) -> None:
         """Count and log an unhandled error; everything else goes on."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.jobs.fleet import FleetSnapshot
     from lingua_scheduler.jobs.pinning import Pins
     from lingua_scheduler.jobs.sweeper import Sweeper
-    from lingua_scheduler.metrics import LiveMetrics
+    from lingua_scheduler.metrics import LiveMetrics, MetricHistory
     from lingua_scheduler.rooms.audience import AudienceFinder
     from lingua_scheduler.rooms.cache import RoomCache
     from lingua_scheduler.rooms.service import RoomService
@@ -44,6 +44,7 @@ ROOMS_EVERY_S = 5.0
 LAG_EVERY_S = 0.5
 VERIFY_EVERY_S = 0.25
 ACKNOWLEDGE_EVERY_S = 1.0
+HISTORY_EVERY_S = 1.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -67,6 +68,7 @@ class InstanceLoops:
     streams: StreamHub
     clock: Clock
     metrics: LiveMetrics
+    history: MetricHistory
     log: EventLog
     is_store_seen: bool = True
 
@@ -87,6 +89,7 @@ class InstanceLoops:
             group.create_task(self._every(ACKNOWLEDGE_EVERY_S, self._acknowledge))
             group.create_task(self._every(ROOMS_EVERY_S, self.refresh_rooms))
             group.create_task(self._every(RENEW_EVERY_S, self.streams.renew))
+            group.create_task(self._every(HISTORY_EVERY_S, self._keep_history))
             group.create_task(self._watch_lag())
 
     async def _every(self, seconds: float, step: Callable[[], Awaitable[Any]]) -> None:
@@ -136,6 +139,9 @@ class InstanceLoops:
             session.input.acknowledge()
             if count % AT_ONCE == 0:
                 await asyncio.sleep(0)  # sessions are many, and speech does not wait
+
+    async def _keep_history(self) -> None:
+        self.history.tick(self.clock.wall_ms())
 
     async def refresh_rooms(self) -> None:
         """Look at all rooms again, and forget what belongs to sessions that have ended."""
