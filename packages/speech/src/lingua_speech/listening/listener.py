@@ -365,7 +365,8 @@ class UtteranceListener:
 
 def _least_ms(wanted_ms: int | None) -> float:
     """Return the least time between two passes: longer if somebody wants fewer captions."""
-    return max(PASS_EVERY_MS, wanted_ms) if (wanted_ms or 0) > USUAL_MS else PASS_EVERY_MS
+    wanted = wanted_ms or 0
+    return max(PASS_EVERY_MS, wanted) if wanted > USUAL_MS else PASS_EVERY_MS
 
 
 def _job_of(stream: Stream, target: str) -> Job:
