@@ -34,12 +34,8 @@ speech: $(VENV)/.speaking ## The same with the engines of speech
 up: $(VENV)/.speaking ## Run it here: a scheduler and a node of real engines, until Ctrl-C
 	$(VENV)/bin/lingua up
 
-# Three lanes beside each other: the first keeps a core busy, the others mostly wait, for sockets,
-# timers and processes that are killed. They end at about the same time.
-LANES := 'model|unit|cluster' 'speech|stress' 'store'
-
-test: check speech-models ## Check the code, then run every test
-	@$(PYTHON) tests/lanes.py $(LANES)
+test: $(VENV)/.developed speech-models ## Check the code and run every test
+	@$(PYTHON) tests/lanes.py 'make --no-print-directory check'
 
 check: $(VENV)/.developed ## Lint, formatting, types, generated pages
 	$(PYTHON) -m ruff check

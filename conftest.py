@@ -1,13 +1,14 @@
 """Collection rule: every test module carries exactly one category marker.
 
 `make test` and CI select by category, so a module without one would silently never run there.
-Also the one cluster with replicas that all tests of a run share, `replicated_cluster`, and SIGINT
-for the processes that tests start.
+Also the one cluster with replicas that all tests of a run share, `replicated_cluster`, SIGINT for
+the processes that tests start, and the pieces in which `make test` runs (tests/lanes.py).
 """
 
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,7 +46,12 @@ def replicated_cluster(six_nodes: Cluster) -> Cluster:
     return six_nodes
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option with which lanes.py runs a part of the tests."""
+    parser.addoption("--piece", type=Path, help="run the files that this one lists (lanes.py)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Let SIGINT end the processes that tests start, also when the tests run in the background.
 
     A script's shell ignores SIGINT in its background jobs, and processes inherit that from their
@@ -53,6 +59,10 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if plan := config.getoption("piece"):
+        from piece_plugin import PiecePlugin  # noqa: PLC0415 - as above
+
+        config.pluginmanager.register(PiecePlugin(plan, config.rootpath))
 
 
 @pytest.hookimpl(tryfirst=True)

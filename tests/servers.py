@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import itertools
 import os
 import random
 import shutil
@@ -430,10 +431,26 @@ def _owns_everything(witness: Server, keeper: Server) -> bool:
     return [(row[0], row[1], row[2][1]) for row in rows] == [(0, SLOT_COUNT - 1, keeper.port)]
 
 
+def _ports() -> Iterator[int]:
+    """Yield ports in turn, for ever: of our lane if tests run in lanes (`lanes.py`), else of all.
+
+    In turn, because the port of a server that was killed to be restarted is free in between. From
+    anywhere, because runs of tests that know nothing of each other are unlikely to meet then.
+    """
+    first, last = FIRST_PORT, LAST_PORT
+    if lane := os.environ.get("TEST_PORTS"):
+        first, last = map(int, lane.split("-"))
+    start = random.randrange(last - first)
+    for n in itertools.count(start):
+        yield first + n % (last - first)
+
+
+_next_ports = _ports()
+
+
 def free_port() -> int:
     """Return a port on 127.0.0.1 that nothing listens on, outside the ephemeral range."""
-    for _ in range(200):
-        port = random.randrange(FIRST_PORT, LAST_PORT)
+    for port in itertools.islice(_next_ports, 200):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

@@ -8,7 +8,7 @@
 
     commands ──► supervisor   docs   maintenance
         │            │         │
-        └────────────┴─► edge ─┴► runtime ──► rooms ──► jobs, peers ──► state ──► config
+        └────────────┴─► edge ─┴► runtime ──► rooms, streams ──► jobs, peers ──► state ──► config
               └────► auth                    └──► session, nodes
 
 The packages of the workspace come first; then the components of the scheduler, which are the
@@ -59,6 +59,10 @@ COMPONENT_IMPORTS: dict[str, set[str]] = {
 COMPONENT_IMPORTS["auth"] = {"errors", "secret", "config", "state", "jobs"}
 COMPONENT_IMPORTS["rooms"] = {
     *("errors", "clock", "tasks", "config", "session", "state", "peers", "jobs"),
+}
+COMPONENT_IMPORTS["streams"] = {
+    *("errors", "clock", "tasks", "config", "session", "state", "peers", "jobs", "metrics"),
+    "transitions",
 }
 COMPONENT_IMPORTS["runtime"] = {*COMPONENT_IMPORTS} - {"auth", "secret"}
 COMPONENT_IMPORTS["edge"] = {*COMPONENT_IMPORTS}

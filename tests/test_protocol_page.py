@@ -238,9 +238,9 @@ class Stage:
             await self._direct_server(word, rest)
         elif word == "connect":
             await self._connect(name, rest)
-        elif word in ("ready", "ready-old"):
+        elif word in ("ready", "ready-old", "ready-listening"):
             await self._connect(name, "" if word == "ready-old" else JSON_PROTOCOL)
-            await self._make_ready(name, rest.split(), is_old=word == "ready-old")
+            await self._make_ready(name, rest.split(), word)
         elif word == "drop":
             await self._drop(self.peers[name])
         elif word == "freeze":
@@ -283,9 +283,11 @@ class Stage:
         assert socket.protocol == next((one for one in offered if one in SUBPROTOCOLS), None)
         self.peers[name] = Peer(name, socket)
 
-    async def _make_ready(self, name: str, pairs: list[str], *, is_old: bool) -> None:
-        peer = self.peers[name]
+    async def _make_ready(self, name: str, pairs: list[str], word: str) -> None:
+        peer, is_old = self.peers[name], word == "ready-old"
         register, beat = registration_of(name, pairs)
+        if word == "ready-listening":
+            register["max_streams"] = 2
         if not is_old:
             register["boot_id"] = f"boot-of-{name}"
         await peer.send(json.dumps(register), self.known)

@@ -24,6 +24,8 @@ def test_a_token_is_not_shown() -> None:
         ({"features": ["cooking"]}, "features"),
         ({"max_jobs": 0}, "max_jobs"),
         ({"max_jobs": 1025}, "max_jobs"),
+        ({"max_streams": -1}, "max_streams"),
+        ({"max_streams": 1025}, "max_streams"),
         ({"heartbeat_ms": 0}, "heartbeat_ms"),
         ({"url": "http://127.0.0.1"}, "url"),
         ({"url": ["ws://127.0.0.1", "http://127.0.0.1"]}, "url"),

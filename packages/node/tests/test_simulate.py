@@ -8,18 +8,21 @@ from typing import Any
 
 import pytest
 
-from lingua_node import Job, JobFailed, Result
+from lingua_node import Job, JobFailed, Result, Stream
 from lingua_node.simulate import (
     FAIL_CODES,
     Simulation,
     audio_ms,
+    heard_of,
     languages_of,
+    parts_of,
     tone,
     transcript,
 )
-from lingua_wire.from_node import FromNode, NodeAsrPartial
+from lingua_wire.from_node import FromNode, JobAudioPart, NodeAsrPartial, StreamPartial
 from lingua_wire.shared import PipelineConfig
 from node_peer import job, run
+from test_stream import opening
 
 pytestmark = pytest.mark.unit
 
@@ -177,5 +180,70 @@ def test_chosen_codes_come_by_turns_and_a_missing_model_names_its_service() -> N
                 await handle(given())
             failures.append((failed.value.code, failed.value.details))
         assert failures == [("NMT_TIMEOUT", None), (codes[1], {"service_id": "nmt"})] * 2
+
+    run(scenario())
+
+
+async def streamed(simulation: Simulation, seconds: float) -> list[StreamPartial]:
+    """Return the partials of a stream of this length, in pieces of 200 ms."""
+    sent: list[FromNode] = []
+    stream = Stream(opening(tgt_langs=("es", "fr")), sent.append)
+    task = asyncio.create_task(simulation.stream_handler()(stream))
+    for _ in range(round(seconds / 0.2)):
+        stream.add(bytes(6400))
+        for _ in range(3):
+            await asyncio.sleep(0)
+    stream.cut(None)
+    await task
+    return [message for message in sent if isinstance(message, StreamPartial)]
+
+
+def test_a_stream_gets_a_word_for_so_much_audio() -> None:
+    async def scenario() -> None:
+        partials = await streamed(NO_WAIT, 1.2)
+        assert [(one.stable, one.unstable, one.upto_ms) for one in partials] == [
+            ("", "one", 400),
+            ("one", "two", 800),
+            ("one two", "three", 1200),
+        ]
+        assert [one.tgt_lang for one in partials[-1].translations] == ["es", "fr"]
+        assert partials[-1].translations[0].stable == "[es] one two"
+        assert {(one.sentence_end_ms, one.is_complete) for one in partials} == {(None, None)}
+        assert partials == await streamed(NO_WAIT, 1.2)
+        assert await streamed(Simulation(echo=True), 1.2) == []
+
+    run(scenario())
+
+
+def test_sentences_of_a_stream_are_hinted_at_once_they_are_stable() -> None:
+    assert [heard_of(count, 2) for count in (1, 2, 3, 5)] == [
+        ("", "one", None, False),
+        ("one", "two.", None, True),
+        ("one two.", "three", 800, False),
+        ("one two. three four.", "five", 1600, False),
+    ]
+
+
+def test_a_job_whose_stream_was_heard_may_take_less_time() -> None:
+    async def scenario() -> None:
+        handle = Simulation(delay_ms=60_000, streamed_delay_ms=0).handler()
+        heard = Job(job(), "n1", lambda _: None, Stream(opening(), lambda _: None))
+        assert (await handle(heard)).timings == dict.fromkeys(
+            ("asr_ms", "nmt_ms", "tts_ms", "total_ms"), 0
+        )
+
+    run(scenario())
+
+
+def test_speech_comes_in_parts_if_they_are_wanted() -> None:
+    async def scenario() -> None:
+        sent: list[FromNode] = []
+        simulation = Simulation(delay_ms=0, audio_parts=3)
+        result = await simulation.handler()(given(sent, tts_parts=True))
+        parts = [message.audio for message in sent if isinstance(message, JobAudioPart)]
+        assert len(parts) == 3
+        assert b"".join(parts) == result.tts_audio == tone()
+        assert parts_of(b"abcdef", 2) == [b"abcd", b"ef"]
+        assert parts_of(b"abcdef", 0) == []
 
     run(scenario())

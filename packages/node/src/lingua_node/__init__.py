@@ -5,7 +5,8 @@
       │        ├──> addresses, node_socket
       │        └──> reporter ──> machine     registration and heartbeats
       └────> job_runner ──> job          one task per job
-               └──> result_buffer, stats     results are kept until acknowledged
+               ├──> result_buffer, stats     results are kept until acknowledged
+               └──> stream_runner ──> stream     speech that is still going on
     simulate, old_node                   simulated nodes, for trials and tests
 
 The package depends on `lingua_wire`, not on the server. See docs/node-sdk.md.
@@ -15,6 +16,7 @@ from lingua_node.connection import NodeRefused
 from lingua_node.job import Job, JobFailed, Result
 from lingua_node.node import Node
 from lingua_node.stats import Stats
+from lingua_node.stream import Stream
 from lingua_wire.shared import ExtraResult, Gpu, InstalledModel, InstalledService
 
 __all__ = [
@@ -28,4 +30,5 @@ __all__ = [
     "NodeRefused",
     "Result",
     "Stats",
+    "Stream",
 ]

@@ -34,6 +34,9 @@ from lingua_wire.to_node import (
     NodeTokenExpiring,
     NodeTokenRefreshed,
     SchedulerToNode,
+    StreamAudio,
+    StreamEnd,
+    StreamOpen,
 )
 from lingua_wire.token_source import fetch_token, retry_token
 
@@ -161,6 +164,9 @@ class SchedulerConnection:
             JobAssign: runner.assign,
             JobCancel: runner.cancel,
             JobResultAck: runner.acknowledge,
+            StreamOpen: runner.streams.open,
+            StreamAudio: runner.streams.hear,
+            StreamEnd: runner.streams.end,
         }
 
     def drain(self, reason: str) -> None:
@@ -230,6 +236,8 @@ class SchedulerConnection:
             self._outbox.close()
             attempt.stop_ack_timer()
             self.reporter.stop_heartbeats()
+            # Whoever speaks is heard by another node from now on.
+            self._runner.streams.drop_all()
         return _end_reason(socket)
 
     async def _refresh_token(self) -> None:

@@ -2,7 +2,7 @@
 
 A handler is an async function from a `Job` to a `Result`. It raises `JobFailed` when the job cannot
 be done here; it is cancelled (`asyncio.CancelledError`) when the answer is no longer needed. None
-of these has a socket: a job sends its partials through a function.
+of these has a socket: a job sends its partials and the parts of its speech through a function.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 import msgspec
 
 from lingua_wire.errors import LinguaError
-from lingua_wire.from_node import FromNode, JobResult, NodeAsrPartial
+from lingua_wire.from_node import FromNode, JobAudioPart, JobResult, NodeAsrPartial
 from lingua_wire.shared import (
     ErrorDetail,
     ExtraResult,
@@ -25,6 +25,7 @@ from lingua_wire.shared import (
 )
 
 if TYPE_CHECKING:
+    from lingua_node.stream import Stream
     from lingua_wire.to_node import JobAssign
 
 TEXT_CHARACTERS_MAX = 65_536
@@ -63,7 +64,7 @@ class Field(Generic[Value]):
 class Job:
     """One utterance to be translated into one language, as the scheduler assigned it."""
 
-    __slots__ = ("_node_id", "_send", "assign", "cancelled", "started_at")
+    __slots__ = ("_node_id", "_send", "assign", "audio_parts", "cancelled", "started_at", "stream")
 
     job_id = Field[str]()
     attempt_id = Field[int]()
@@ -97,10 +98,18 @@ class Job:
     context_reset = Field[bool]()
     deadline_ms = Field[int | None]()
     traceparent = Field[str | None]()
+    stream_id = Field[str | None]()
+    tts_parts = Field[bool | None]()
 
-    def __init__(self, assign: JobAssign, node_id: str, send: Send) -> None:
+    def __init__(
+        self, assign: JobAssign, node_id: str, send: Send, stream: Stream | None = None
+    ) -> None:
         # The message that assigned it.
         self.assign = assign
+        # The utterance as this node heard it while it was spoken; mostly None.
+        self.stream = stream
+        # Parts of its speech sent so far.
+        self.audio_parts = 0
         # The answer is no longer needed. For work in threads, which cannot be cancelled.
         self.cancelled = False
         # When the handler was started, by `perf_counter`.
@@ -135,6 +144,23 @@ class Job:
                 attempt_id=assign.attempt_id,
             )
         )
+
+    async def audio_part(self, audio: bytes, *, audio_format: str = "pcm16") -> None:
+        """Send the next part of the speech; nothing is sent unless parts are wanted.
+
+        The `tts_audio` of the result must be all parts in order: a part may be lost.
+        """
+        if self.cancelled or not self.assign.tts_parts or not audio:
+            return
+        part = JobAudioPart(
+            job_id=self.assign.job_id,
+            attempt_id=self.assign.attempt_id,
+            part_index=self.audio_parts,
+            audio=audio,
+            audio_format=audio_format,
+        )
+        self.audio_parts += 1
+        self._send(part)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +227,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
             quality_score=self.quality_score,
             rerun_count=self.rerun_count,
             segments_meta=self.segments_meta,
+            audio_parts=job.audio_parts or None,
         )
 
 

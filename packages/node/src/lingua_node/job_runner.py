@@ -16,7 +16,7 @@ import msgspec
 
 from lingua_node.job import Handler, Job, JobFailed, Result, failure_message
 from lingua_node.result_buffer import ResultBuffer
-from lingua_node.stats import Stats
+from lingua_node.stream_runner import StreamRunner
 from lingua_wire.from_node import JobCancelAck, JobStarted
 from lingua_wire.shared import RunningJob
 
@@ -44,8 +44,11 @@ class JobRunner:
         node_id: str,
         max_jobs: int,
         acks: bool,
+        streams: StreamRunner | None = None,
     ) -> None:
-        self.stats = Stats()
+        # What the node hears before there are jobs.
+        self.streams = streams or StreamRunner(None, outbox, max_streams=0)
+        self.stats = self.streams.stats
         # The id under which the scheduler knows this node.
         self.node_id = node_id
         self._handler = handler
@@ -100,8 +103,9 @@ class JobRunner:
             self._start(message)
 
     def refuse_new(self, reason: str) -> None:
-        """Refuse new jobs; running jobs continue."""
+        """Refuse new jobs and streams; running jobs continue."""
         self._closed_for = reason
+        self.streams.refuse_new(reason)
 
     def cancel(self, message: JobCancel) -> None:
         """Cancel a job; the acknowledgement is sent when its handler has really ended."""
@@ -139,6 +143,7 @@ class JobRunner:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        await self.streams.stop()
 
     def _is_new(self, message: JobAssign) -> bool:
         """Tell whether an attempt must be started; a newer attempt ends an older one."""
@@ -171,7 +176,8 @@ class JobRunner:
     def _start(self, message: JobAssign) -> None:
         self.stats.jobs += 1
         self._report_started(message)
-        job = Job(message, self.node_id, self._outbox.send)
+        stream = self.streams.take(message.stream_id)
+        job = Job(message, self.node_id, self._outbox.send, stream)
         task = asyncio.create_task(self._handler(job))
         self._running[message.job_id] = (job, task)
         task.add_done_callback(partial(self._ended, job))
@@ -190,6 +196,7 @@ class JobRunner:
             )
 
     def _ended(self, job: Job, task: asyncio.Task[Result]) -> None:
+        self.streams.give_back(job.stream)
         error = None if task.cancelled() else task.exception()
         if task in self._replaced:
             self._replaced.discard(task)

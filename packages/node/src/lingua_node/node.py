@@ -28,6 +28,7 @@ from lingua_node.node_socket import Outbox
 from lingua_node.registration import capabilities_of, registration_of
 from lingua_node.settings import NodeSettings
 from lingua_node.stats import Stats
+from lingua_node.stream_runner import StreamRunner
 from lingua_wire.errors import ConfigError
 
 try:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from lingua_node.job import Handler
+    from lingua_node.stream import StreamHandler
 
 # A scheduler acknowledges within milliseconds; an older one never does.
 LAST_ACKS_S: Final = 3.0
@@ -59,6 +61,7 @@ class Node(NodeSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._handler: Handler | None = None
+        self._stream_handler: StreamHandler | None = None
         # While the node is served.
         self._connection: SchedulerConnection | None = None
         self._stats = Stats()
@@ -79,6 +82,14 @@ class Node(NodeSettings):
         if not inspect.iscoroutinefunction(handler):
             raise TypeError("a handler must be an async function")
         self._handler = handler
+        return handler
+
+    def stream(self, handler: StreamHandler) -> StreamHandler:
+        """Make an async function the handler of speech that is still going on."""
+        if not inspect.iscoroutinefunction(handler):
+            raise TypeError("a handler must be an async function")
+        self._stream_handler = handler
+        self.registration = msgspec.structs.replace(self.registration, max_streams=self.max_streams)
         return handler
 
     def run(self) -> None:
@@ -149,7 +160,12 @@ class Node(NodeSettings):
             raise ConfigError("serve", "this node is being served already")
         outbox = Outbox()
         runner = JobRunner(
-            self._handler, outbox, node_id=self.node_id, max_jobs=self.max_jobs, acks=self.acks
+            self._handler,
+            outbox,
+            node_id=self.node_id,
+            max_jobs=self.max_jobs,
+            acks=self.acks,
+            streams=StreamRunner(self._stream_handler, outbox, max_streams=self.max_streams),
         )
         connection = SchedulerConnection(self, self.registration, runner, outbox)
         self._connection, self._stats = connection, runner.stats

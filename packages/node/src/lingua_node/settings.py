@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 DEFAULT_URL: Final = "ws://127.0.0.1:5010/ws/node"
 MAX_JOBS_LIMIT: Final = 1024
+MAX_STREAMS_LIMIT: Final = 1024
 
 _logger = logging.getLogger("lingua_node")
 
@@ -56,6 +57,8 @@ class NodeSettings:
     gpus: Sequence[Gpu] = ()
     # Jobs at the same time; more are refused.
     max_jobs: int = 4
+    # Streams at the same time, if there is a handler for them; 0: none.
+    max_streams: int = 4
     accept_public_jobs: bool = True
     # A node token, or a function, plain or async, that returns one each time it is needed.
     token: TokenSource = field(default=None, repr=False)
@@ -87,6 +90,8 @@ class NodeSettings:
             raise ConfigError("url", "must begin with ws:// or wss://, each of them")
         if not 1 <= self.max_jobs <= MAX_JOBS_LIMIT:
             raise ConfigError("max_jobs", f"must be from 1 to {MAX_JOBS_LIMIT}")
+        if not 0 <= self.max_streams <= MAX_STREAMS_LIMIT:
+            raise ConfigError("max_streams", f"must be from 0 to {MAX_STREAMS_LIMIT}")
         for name in ("heartbeat_ms", "silence_s"):
             if getattr(self, name) <= 0:
                 raise ConfigError(name, "must be more than 0")

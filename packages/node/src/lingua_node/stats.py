@@ -21,5 +21,9 @@ class Stats:
     # Results sent again, and those given up unacknowledged.
     resent: int = 0
     lost_results: int = 0
+    # Streams heard, refused at once, and given up before their end.
+    streams: int = 0
+    streams_refused: int = 0
+    streams_closed: int = 0
     # Registrations after the first.
     reconnects: int = 0

@@ -80,20 +80,20 @@ def test_where_nothing_is_yet_the_next_step_is_told() -> None:
 
 def test_nodes_are_a_table_for_people() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.node("madrid", max_jobs=4, version="7.1", platform="linux")
+        await stage.node("madrid", max_jobs=4, max_streams=6, version="7.1", platform="linux")
         await stage.old_node("tokyo")
         await printed(stage, "nodes", "drain", "tokyo")
         text = await printed(stage, "nodes")
         assert text.splitlines()[0] == "2 nodes, 1 ready, 4 of 4 slots free"
         assert text.splitlines()[2].split() == [
-            "node", "status", "busy", "languages", "services", "beat", "runs", "instance",
+            "node", "status", "busy", "hears", "languages", "services", "beat", "runs", "instance",
         ]  # fmt: skip
         madrid, tokyo = rows(text)
-        assert madrid[:3] == ["madrid", "ready", "0/4"]
-        assert " ".join(madrid[3:-4]) == "en, zh to en, es, ja, zh asr nmt tts"
+        assert madrid[:4] == ["madrid", "ready", "0/4", "0/6"]
+        assert " ".join(madrid[4:-4]) == "en, zh to en, es, ja, zh asr nmt tts"
         assert madrid[-3:] == ["linux", "7.1", stage.server.instance.id]
         assert madrid[-4].endswith("s")
-        assert tokyo[:3] == ["tokyo", "drained", "0/4"]
+        assert tokyo[:4] == ["tokyo", "drained", "0/4", "-"]
 
     play(scenario)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import time
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,8 @@ pytestmark = pytest.mark.store
 def test_a_second_one_is_told_that_one_runs_where_and_as_which_process(tmp_path: Path) -> None:
     with running(["serve", "--port", "0"], tmp_path) as first:
         url = first.url()
-        began = time.monotonic()
+        # A process that serves does not end by itself, and this would fail at its bound.
         second = run(["serve", "--port", "0"], tmp_path)
-        # A process that serves does not end by itself: do not wait for it.
-        assert time.monotonic() - began < 5
         assert second.returncode == 1
         assert second.stderr == (
             f"lingua: a scheduler runs already: {tmp_path}/data/store is in use by process "

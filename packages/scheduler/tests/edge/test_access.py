@@ -327,6 +327,17 @@ def test_a_token_for_nothing_opens_nothing() -> None:
     play(scenario, **LOCKED)
 
 
+def test_a_node_hears_no_more_streams_at_once_than_its_token_allows_jobs() -> None:
+    async def scenario(stage: Stage) -> None:
+        token = node_token("node-a", max_jobs=2)
+        await stage.node("node-a", token=token, max_jobs=8, max_streams=6)
+        instance = stage.server.instance
+        (row,) = await instance.store.cells.nodes(instance.cells.all[0])
+        assert (row.max, row.streams, row.streams_max) == (2, 0, 2)
+
+    play(scenario, **LOCKED)
+
+
 def test_a_node_gets_no_more_jobs_at_once_than_its_token_says() -> None:
     async def scenario(stage: Stage) -> None:
         node = await stage.node("node-a", token=node_token("node-a", max_jobs=1), max_jobs=8)

@@ -248,13 +248,15 @@ async def every_page(stage: Stage, kind: str, limit: int) -> list[str]:
 
 def test_a_node_is_shown_as_the_store_and_its_socket_know_it() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.node("n1", max_jobs=3, platform="linux", version="7.1", sends_acks=True)
+        about = {"platform": "linux", "version": "7.1"}
+        await stage.node("n1", max_jobs=3, max_streams=5, sends_acks=True, **about)
         node = await shown(stage, "/api/v1/nodes/n1")
         assert 0 <= node.pop("beat_age_ms") < 60_000
         assert len(node.pop("pool")) == 12
         assert node == {
             "id": "n1", "status": "ready", "draining": False, "drained_by_operator": False,
             "over": False, "slots": 3, "leased": 0, "extra": 0, "over_by": [],
+            "streams": 5, "streams_open": 0,
             "languages": {
                 "pairs": None, "sources": ["en", "zh"], "targets": ["en", "es", "ja", "zh"],
                 "voices": ["en", "es", "ja", "zh"],

@@ -19,6 +19,16 @@ import pytest
 from edge import live_server, many_servers
 from edge.live_server import Stage, opus, registration, until
 from edge.many_servers import Traveller
+from edge.streaming_stage import (
+    STREAMING,
+    fall_silent,
+    heard_of,
+    in_room,
+    keep_speaking,
+    listener,
+    speak,
+    text_so_far,
+)
 from lingua_scheduler.metrics import PREFIX, LiveMetrics
 from lingua_scheduler.peers.messages import PushJob
 from test_metrics import Read, parsed
@@ -207,6 +217,55 @@ async def play_a_pause_and_a_farewell_cut(stage: Stage, watch: Watch) -> None:
     await client.say(opus(600))
     await client.bye()
     await watch.until("web_task_finalized_total reason=close")
+
+
+@moves(
+    "streams", "streams_opened_total", "streams_ended_total reason=cut",
+    "partial_results_total receiver=speaker", "partial_results_total receiver=listener",
+)  # fmt: skip
+async def play_a_node_listens_to_a_room(stage: Stage, watch: Watch) -> None:
+    node = await listener(stage)
+    speaker, _ = await in_room(stage, "zh", "en")
+    await speak(speaker, 1000)
+    stream, _ = await heard_of(node)
+    await node.send("stream_partial", **text_so_far(stream, 1))
+    await watch.until("streams", "partial_results_total receiver=listener")
+    await fall_silent(speaker)
+    await node.job()
+    await watch.until("streams_ended_total reason=cut")
+
+
+@moves(
+    "stream_refusals_total", "streams_ended_total reason=lost",
+    "streams_ended_total reason=dropped", segmentation__pause_ms=0,
+)  # fmt: skip
+async def play_nobody_listens_any_more(stage: Stage, watch: Watch) -> None:
+    client = await stage.client(**STREAMING)
+    await speak(client, 1000)
+    await watch.until("stream_refusals_total")
+    first, second = await listener(stage), await stage.client(**STREAMING, trace_id="b")
+    third = await stage.client(**STREAMING, tgt_langs=("ja", "en"))
+    await speak(third, 1000)
+    stream, _ = await heard_of(first)
+    await first.send("stream_closed", stream_id=stream["stream_id"])
+    await watch.until("streams_ended_total reason=lost")
+    speaks = asyncio.create_task(keep_speaking(second))
+    try:
+        await heard_of(first)
+    finally:
+        speaks.cancel()
+    second.drop()
+    await watch.until("streams_ended_total reason=dropped")
+
+
+@moves("web_task_finalized_total reason=sentence", segmentation__pause_ms=0)
+async def play_a_sentence_ends(stage: Stage, watch: Watch) -> None:
+    node = await listener(stage)
+    client = await stage.client(**STREAMING)
+    await speak(client, 4000)
+    stream, _ = await heard_of(node)
+    await node.send("stream_partial", **text_so_far(stream, 1, sentence_end_ms=2500))
+    await watch.until("web_task_finalized_total reason=sentence")
 
 
 @moves("web_task_finalized_total reason=max_duration", segmentation__max_duration_ms=500)

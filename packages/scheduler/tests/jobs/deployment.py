@@ -176,9 +176,12 @@ class Deployment:
         acks: bool = False,
         silence_ms: int = AN_HOUR_MS,
         instance: str = "i1",
+        streams: int = 0,
     ) -> NodeReply:
         """Register a node; its socket is called `conn-<boot>`."""
-        about = NodeAbout(instance=instance, max=slots, silence_ms=silence_ms, acks=acks)
+        about = NodeAbout(
+            instance=instance, max=slots, silence_ms=silence_ms, acks=acks, streams=streams
+        )
         cell = self.cells.of_node(node)
         return await self.store.nodes.register(
             cell, node, boot, conn=f"conn-{boot}", can=can.packed(), about=about

@@ -324,6 +324,27 @@ async def marks_of_a_node_that_is_not_known(w: Ward) -> Found:
     return {"marks_of_no_node": ["ghost"]}
 
 
+async def streams_of_a_node_that_is_not_known(w: Ward) -> Found:
+    await w.ask(w.here, "ZADD", "streams:ghost", 1 << 50, "str-0")
+    return {"streams_of_no_node": ["ghost"]}
+
+
+async def streams_that_expired_and_stay(w: Ward) -> Found:
+    await w.ask(w.here, "ZADD", f"streams:{w.node}", 1, "str-0")
+    return {"streams_of_no_node": [w.node]}
+
+
+async def a_node_that_takes_streams_for_another_pool(w: Ward) -> Found:
+    pool = await w.pool()
+    await w.ask(w.here, "ZADD", f"streaming:{pool}", 0, "ghost")
+    return {"streaming_broken": [pool]}
+
+
+async def a_stream_that_is_remembered_for_ever(w: Ward) -> Found:
+    await w.ask(w.here, "SET", "stream:str-0", w.node)
+    return {"key_without_ttl": [f"{w.here.base}stream:str-0"]}
+
+
 async def a_pool_with_a_node_that_is_not_in_it(w: Ward) -> Found:
     pool = await w.pool()
     await w.ask(w.here, "ZADD", f"pool:{pool}", 0, "ghost")
@@ -478,6 +499,10 @@ CASES = [
             a_listed_node_without_a_record,
             a_node_that_is_not_listed,
             marks_of_a_node_that_is_not_known,
+            streams_of_a_node_that_is_not_known,
+            streams_that_expired_and_stay,
+            a_node_that_takes_streams_for_another_pool,
+            a_stream_that_is_remembered_for_ever,
             a_pool_with_a_node_that_is_not_in_it,
             a_listed_pool_without_nodes,
             timers_of_nothing,

@@ -70,5 +70,6 @@ def test_every_part_that_is_shown_is_one_of_a_letter() -> None:
     parts = {name for kind in BY_KIND.values() for name in kind.__struct_fields__}
     assert parts >= PLAIN
     assert parts - PLAIN == {
-        "body", "audio", "spans", "text", "message", "details", "places",
+        "body", "audio", "spans", "text", "message", "details", "places", "opening", "partial",
+        "listeners",
     }  # fmt: skip

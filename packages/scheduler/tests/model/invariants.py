@@ -19,6 +19,7 @@ def check_invariants(states: States, twins: dict[str, CellTwin], policy: FleetPo
     """Assert everything that must hold between any two steps."""
     for name, state in states.items():
         check_leases(name, state, states, twins[name].now)
+        check_streams(state, twins[name].now)
         check_jobs(state, policy, twins[name])
         check_order(state, policy)
         check_queue(state, policy)
@@ -97,6 +98,19 @@ def check_leases(name: str, state: dict, states: States, now: int) -> None:
                 assert f"{job_id}|{job['attempt']}" in node["leases"]
 
 
+def check_streams(state: dict, now: int) -> None:
+    for node_id, node in state["nodes"].items():
+        live = {stream for stream, expiry in node["streams"].items() if expiry > now}
+        # Never more than the node takes.
+        assert len(live) <= node["streams_max"]
+        assert not live or node["status"] != "offline"
+        # Each is heard by one node, which a repeated call finds.
+        assert all(state["heard_streams"][stream] == node_id for stream in live)
+    for ranked in state["streaming"].values():
+        for node_id in ranked:
+            assert state["nodes"][node_id]["status"] == "ready"
+
+
 def check_jobs(state: dict, policy: FleetPolicy, twin: CellTwin) -> None:
     for job_id, job in state["jobs"].items():
         # Attempts are numbered from 1 and bounded.
@@ -156,6 +170,6 @@ def check_quiet(states: States, admitted: list[tuple[str, str]]) -> None:
         assert not state["pending"]
         assert not state["waiting"]
         assert not state["reserved"]
-        assert not any(node["leases"] for node in state["nodes"].values())
+        assert not any(node["leases"] or node["streams"] for node in state["nodes"].values())
         assert not any(timer[0] in "jlgrx" for timer in state["due"])
         assert all(session["closed"] for session in state["sessions"].values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -22,6 +23,9 @@ READ = {
 
 State = dict[str, Any]
 
+# The same few names are looked up after each of thousands of steps.
+known_family = lru_cache(maxsize=10_000)(family_of)
+
 
 async def read_keys(connection: Connection, cell: Cell, prefix: str) -> dict[str, Any]:
     """Every key of the cell by its name without the base, decoded; unknown keys are an error."""
@@ -29,7 +33,7 @@ async def read_keys(connection: Connection, cell: Cell, prefix: str) -> dict[str
     found: dict[str, Any] = {}
     replies = []
     for name in names:
-        family = family_of(name, prefix)
+        family = known_family(name, prefix)
         assert family is not None, f"not in the dictionary: {name}"
         verb, *rest = READ[family.kind]
         replies.append((name, family.kind, connection.command(cell.slot, verb, name, *rest)))
@@ -55,6 +59,7 @@ def family(keys: dict[str, Any], name: str) -> dict[str, Any]:
 
 def real_state(keys: dict[str, Any]) -> State:
     leases, marks, pools = (family(keys, name) for name in ("leases", "marks", "pool"))
+    streams = family(keys, "streams")
     return {
         "clock": keys["clock"].decode(),
         "due": keys.get("due", {}),
@@ -64,9 +69,14 @@ def real_state(keys: dict[str, Any]) -> State:
         "reserved": {m: n.decode() for m, n in keys.get("reserved", {}).items()},
         "nodes": {
             name: real_node(row, leases.get(name, {}), marks.get(name, {}))
+            | {"streams": streams.pop(name, {})}
             for name, row in family(keys, "node").items()
         },
         "indexed": set(keys.get("nodes", {})),
+        # Streams of no node.
+        "lost_streams": streams,
+        "streaming": family(keys, "streaming"),
+        "heard_streams": {name: node.decode() for name, node in family(keys, "stream").items()},
         "pools": pools,
         "described": set(keys.get("pools", {})),
         "sessions": {
@@ -89,12 +99,18 @@ def real_node(row: dict[str, bytes], leases: dict[str, float], marks: dict[str, 
         **{name: text[name] == "1" for name in ("drain", "over", "acks")},
         "hold": text.get("hold") == "1",
         **{name: int(text[name]) for name in ("max", "extra", "silence_ms", "beat_at", "good")},
+        "streams_max": real_streams_max(text),
         "bad": text["bad"],
         "orphans": [lease for lease in text["orphans"].split(",") if lease],
         "missing": {lease for lease in text["missing"].split(",") if lease},
         "leases": leases,
         "marks": marks,
     }
+
+
+def real_streams_max(text: dict[str, str]) -> int:
+    count, _, conn = text.get("streams", "0 ").partition(" ")
+    return int(count) if conn == text["conn"] else 0
 
 
 def real_session(row: dict[str, bytes], outbox: list[bytes]) -> State:
@@ -184,6 +200,9 @@ def twin_state(cell: CellTwin) -> State:
     pools: dict[str, dict[str, float]] = {}
     for name, view in cell.fleet().nodes.items():
         pools.setdefault(view.pool, {})[name] = twin_score(view)
+    streaming: dict[str, dict[str, float]] = {}
+    for view in cell.hearers().nodes.values():
+        streaming.setdefault(view.pool, {})[view.id] = twin_score(view)
     return {
         "clock": cell.clock.text,
         "due": cell.due,
@@ -193,6 +212,9 @@ def twin_state(cell: CellTwin) -> State:
         "reserved": cell.reserved,
         "nodes": {name: twin_node(node) for name, node in cell.nodes.items()},
         "indexed": set(cell.nodes),
+        "lost_streams": {},
+        "streaming": streaming,
+        "heard_streams": cell.heard_streams,
         "pools": pools,
         "described": set(pools),
         "sessions": {name: twin_session(session) for name, session in cell.sessions.items()},
@@ -228,6 +250,7 @@ def twin_node(node: Any) -> State:
         "missing": node.missing,
         "leases": node.leases,
         "marks": node.marks,
+        **{name: getattr(node, name) for name in ("streams", "streams_max")},
     }
 
 

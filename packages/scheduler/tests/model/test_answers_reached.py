@@ -25,6 +25,7 @@ ANSWERS = frozenset(
     {"PLACED", "QUEUED", "SETTLED", "DUPLICATE", "STALE_ATTEMPT", "NODE_MISMATCH", "FENCED"}
     | {"JOB_ENDED", "IN_FLIGHT_LIMIT", "DEFERRED", "EPOCH_CHANGED", "NO_POOL_FOR_LANG_PAIR"}
     | {"TOO_EARLY"}
+    | {"STREAM_OPENED", "NO_AVAILABLE_NODE", "NO_SESSION", "SESSION_CLOSED", "renewed", "closed"}
     | {"OPENED", "RESUMED", "fetch with audio", "resume starts over"}
     | {f"resume {end}" for end in ("RESUMED", "FENCED", "TRIMMED", "SESSION_CLOSED")}
     | {f"former {act} FENCED" for act in FORMER_OWNERS_DO}
@@ -66,6 +67,20 @@ def report(machine, which: int, kind: str = "completed", *, off: int = 0, other=
     step(machine, "settle", which, kind, off, other=other, unknown=False)
 
 
+def speak_in_streams(machine) -> None:
+    """Streams up to what the node takes: one goes on, one is closed, one gets its job."""
+    for _ in range(3):
+        step(machine, "begin_to_speak", 1, "es", 0)
+    step(machine, "begin_to_speak", 1, "es", 0, again=True)
+    step(machine, "begin_to_speak", 0, "es", 0)
+    step(machine, "begin_to_speak", 1, "es", 0, former=True)
+    step(machine, "begin_to_speak", 1, "es", UNSERVED_DEMAND)
+    step(machine, "go_on_speaking", [0, 1], 4999)
+    step(machine, "fall_silent", 0)
+    step(machine, "fall_silent", 0)
+    step(machine, "finish_speaking", 3, "fr", 2)
+
+
 def test_every_answer_to_jobs_sessions_and_owners_is_come_by(tmp_path) -> None:
     with led(tmp_path, 1) as machine:
         machine.begin(POLICIES[2], abilities=[0], slots=1, acks=False)
@@ -86,6 +101,7 @@ def test_every_answer_to_jobs_sessions_and_owners_is_come_by(tmp_path) -> None:
         say(machine, 1, turn="t1", part="slice")
         step(machine, "a_while_passes_in_good_health")
 
+        speak_in_streams(machine)
         step(machine, "acknowledge", 0, 0, wrong=True, mine=True)
         come_back(machine, 0)
         come_back(machine, 0, token="wrong")
@@ -96,6 +112,7 @@ def test_every_answer_to_jobs_sessions_and_owners_is_come_by(tmp_path) -> None:
             step(machine, "a_former_owner_does", act, SESSIONS[0], grant, "es")
         step(machine, "close_session", 2, sure=True, mine=True)
         come_back(machine, 2)
+        step(machine, "begin_to_speak", 2, "es", 0)
 
         assert machine.world.replies.keys() >= ANSWERS
 

@@ -52,9 +52,11 @@ from lingua_scheduler.state.records import (
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.single import SingleConnection
 from lingua_scheduler.state.store import Store
+from lingua_scheduler.state.stream_scripts import OpenedStream
 from model.answers import moved_row, rows, settled, submitted
 from model.audiences import Audiences
 from model.clock import KEEP_MS
+from model.hearing import Hearing
 from model.invariants import Watch, check_invariants, check_quiet
 from model.node_health import Health
 from model.owners import PREFIX, Grant, Owners, chance, pick, seldom, token_of
@@ -83,7 +85,7 @@ class World:
         return self.loop.run_until_complete(call)
 
 
-class Machine(Owners, Audiences, RuleBasedStateMachine):
+class Machine(Owners, Audiences, Hearing, RuleBasedStateMachine):
     """Random life of a deployment."""
 
     world: World
@@ -110,6 +112,9 @@ class Machine(Owners, Audiences, RuleBasedStateMachine):
         self.boots: Counter[str] = Counter()
         self.conns: dict[str, str] = {}
         self.watch = Watch()
+        # The streams that were opened, the latest last.
+        self.spoken: list[OpenedStream] = []
+        self.streams_begun = 0
         self.grants: dict[str, list[Grant]] = {name: [] for name in SESSIONS}
         self.tick(0)
         for name in SESSIONS:
@@ -228,24 +233,31 @@ class Machine(Owners, Audiences, RuleBasedStateMachine):
     @rule(
         which=pick, ability=pick, slots=st.integers(1, 3), acks=chance, fresh=chance, drain=seldom,
         instance=st.sampled_from(INSTANCES), again=st.sampled_from(("", "", "", "same", "older")),
+        streams=st.sampled_from((0, 1, 2, 3)),
     )  # fmt: skip
-    def register(self, which, ability, slots, acks, fresh, drain, instance="i1", again="") -> None:
+    def register(
+        self, which, ability, slots, acks, fresh, drain, instance="i1", again="", streams=2
+    ) -> None:
         """A node appears on a new socket, or `again` on one it had before."""
         name = NODES[which % len(NODES)]
         cell, twin = self.cell_of(name)
         self.boots[name] += 1 if (fresh and not again) or not self.boots[name] else 0
         conn = f"conn{self.now}.{len(self.conns)}.{sum(self.boots.values())}"
+        if again == "same" and name in twin.nodes:
+            # A lower number ends nothing that is being heard.
+            streams = max(streams, twin.nodes[name].streams_max)
         if again:
             conn = self.conns.get(name, conn) if again == "same" else "an older one"
         boot, can = f"b{self.boots[name]}", ABILITIES[ability % len(ABILITIES)]
         about = NodeAbout(
             instance=instance, max=slots, silence_ms=SILENCE_MS, acks=acks, draining=drain,
-            again=bool(again),
+            again=bool(again), streams=streams,
         )  # fmt: skip
         answer = self.world.run(
             self.store.nodes.register(cell, name, boot, conn=conn, can=can.packed(), about=about)
         )
         node = Node(boot, conn, instance, can, slots, SILENCE_MS, acks, Health())
+        node.streams_max = streams
         expected = twin.node_register(name, node, draining=drain, again=bool(again))
         if answer.reply is Reply.FENCED:
             return self.same((answer.reply.name,), expected)
@@ -377,7 +389,7 @@ class Machine(Owners, Audiences, RuleBasedStateMachine):
     )
     def submit(
         self, which, lane, demand, step, unwanted, turn, part, preferred, park, audio, mine=True,
-        early=False,
+        early=False, stream=None,
     ) -> None:  # fmt: skip
         name = SESSIONS[which % len(SESSIONS)]
         cell, twin = self.home(name)
@@ -403,6 +415,8 @@ class Machine(Owners, Audiences, RuleBasedStateMachine):
             speech=index // 2,
             **said(index),
             sound="a sound" if demand % 4 == 0 else "",
+            stream=stream.id if stream is not None else "",
+            stream_node=stream.holder if stream is not None else "",
         )
         if len(self.world.cells.all) == 1:
             park = 0
@@ -681,7 +695,8 @@ class Machine(Owners, Audiences, RuleBasedStateMachine):
                 which, lane, 0, 0, unwanted=False, turn=f"t{self.now}", part="closing",
                 preferred=None, park=2, audio=False,
             )  # fmt: skip
-            if len(self.requests) > before:
+            # It may have a node already, or have ended at once.
+            if len(self.requests) > before and self.waiting():
                 self.reserve_elsewhere(len(self.waiting()) - 1, where, only=None)
         for at in range(reserved, len(self.reservations)):
             self.go_on_with_reservation(at, "commit", asked)

@@ -40,6 +40,7 @@ from model.job_twin import (
 )
 from model.listeners import Listeners
 from model.node_health import Health, after_beat, after_silence
+from model.stream_twin import Streams
 
 LOOK_MAX = 64
 TIES = 1 << 20
@@ -94,6 +95,11 @@ class Node:
     tie: float = 0.0
     na_from: int = 0
     na_count: int = 0
+    # Streams have leases of their own; how many counted in its rank, None if it has no rank.
+    streams_max: int = 0
+    streams: dict[str, int] = field(default_factory=dict)
+    streams_ranked: int | None = None
+    streams_tie: float = 0.0
 
     def leased(self, now: int) -> int:
         return sum(expiry > now for expiry in self.leases.values())
@@ -244,7 +250,7 @@ class Tracked:
         return self.job.outcome == "cancelled" or (self.job.outcome == "failed" and refused)
 
 
-class CellTwin(Listeners):
+class CellTwin(Listeners, Streams):
     """One cell."""
 
     def __init__(self, name: str, policy: FleetPolicy) -> None:
@@ -259,6 +265,8 @@ class CellTwin(Listeners):
         self.due: dict[str, int] = {}
         self.pending: dict[str, int] = {}
         self.reserved: dict[str, str] = {}
+        # Stream -> the node that heard it.
+        self.heard_streams: dict[str, str] = {}
         self.audio: dict[str, set[str]] = {}
         # Speaker -> outcomes that listeners have not all got; result kept for listeners -> by whom.
         self.relays: dict[str, list] = {}
@@ -358,6 +366,7 @@ class CellTwin(Listeners):
         tried: list[tuple[str, str]],
         *,
         apart: bool = False,
+        only_wanted: bool = False,
     ) -> object:
         """The chosen node after its slot was taken, or (code, label, the node to avoid)."""
         tried, tie = self.processes(tried), job_tie(job)
@@ -369,10 +378,13 @@ class CellTwin(Listeners):
         )
         now_fleet = self.fleet(current=True)
         named = [held for cell, held in turn_nodes if cell == self.name]
-        for name in [*named, spec.preferred]:
+        heard_by = self.stream_node(spec)
+        for name in [*named, heard_by, spec.preferred]:
             if name and may_take(now_fleet, wish, name):
                 assert self.take(name, f"{job}|{attempt}", expires_at, tie)
                 return name
+        if only_wanted:
+            return "NO_AVAILABLE_NODE", "affinity_elsewhere", ""
         session = self.sessions[spec.session]
         recent = self.now - session.last_node_at < self.policy.spread_ms
         avoid = ""
@@ -532,6 +544,9 @@ class CellTwin(Listeners):
     # The scripts about jobs
 
     def job_submit(self, job: str, spec: JobSpec, *, audio: bool = False, park: int = 0) -> tuple:
+        heard_by = self.stream_node(spec)
+        if heard_by:
+            self.free_stream(heard_by, spec.stream)
         known = self.jobs.get(job)
         before = known.job.attempt if known is not None else 0
         if known is not None and not known.unanswered:
@@ -550,11 +565,12 @@ class CellTwin(Listeners):
         session = self.sessions[spec.session]
         lane = session.lanes.get(spec.lane, Lane())
         affinity = self.affinity(spec)
-        elsewhere = affinity.split("/")[0] != self.name if affinity else park == 2
+        wanted = park == 2 and not affinity
+        elsewhere = affinity.split("/")[0] != self.name if affinity else wanted and not heard_by
         if elsewhere:
             placed: object = ("NO_AVAILABLE_NODE", "affinity_elsewhere", "")
         else:
-            placed = self.place(job, spec, before + 1, [], apart=park > 0)
+            placed = self.place(job, spec, before + 1, [], apart=park > 0, only_wanted=wanted)
         parked = isinstance(placed, tuple) and (elsewhere or park > 0)
         if isinstance(placed, tuple) and not parked:
             if placed[0] == "NO_POOL_FOR_LANG_PAIR" and self.policy.refuse_unserved_pairs:
@@ -581,6 +597,11 @@ class CellTwin(Listeners):
         if not parked:
             return ("QUEUED", *placed[:2])
         return ("PARKED", *placed[:2], ",".join(self.turn_nodes(spec)), placed[2])
+
+    def stream_node(self, spec: JobSpec) -> str:
+        """The node of this cell that heard the stream of a job."""
+        cell, _, name = spec.stream_node.partition("/")
+        return name if cell == self.name else ""
 
     def refuses(self, spec: JobSpec) -> str:
         """Why the session does not take a job, or nothing."""
@@ -1168,6 +1189,7 @@ class CellTwin(Listeners):
 
     def settled(self, name: str) -> list:
         self.rescore(name, 0.0)
+        self.rank_streams(name, 0.0)
         return [] if self.blocked(name) else self.serve_waiting(name)
 
     def node_register(self, name: str, fresh: Node, *, draining: bool, again: bool) -> tuple:
@@ -1183,6 +1205,8 @@ class CellTwin(Listeners):
             fresh.leases, fresh.marks = known.leases, known.marks
             fresh.na_from, fresh.na_count = known.na_from, known.na_count
             fresh.hold = known.hold
+            if known.conn == fresh.conn and fresh.streams_max:
+                fresh.streams = known.streams
         fresh.drain = draining or fresh.hold or (same and known is not None and known.drain)
         fresh.health = Health(status, registered_at_ms=self.now, beat_at_ms=self.now)
         self.nodes[name] = fresh
@@ -1244,6 +1268,7 @@ class CellTwin(Listeners):
         if not is_its:
             return ("FENCED",)
         node.health, node.extra = after_silence(node.health), 0
+        self.drop_streams(name)
         if keep_ms:
             self.due[f"n|{name}"] = self.now + keep_ms
             return ("OK", [])
@@ -1258,6 +1283,7 @@ class CellTwin(Listeners):
         silent_at = node.health.beat_at_ms + node.silence_ms
         if node.health.status != "offline" and silent_at <= self.now:
             node.health, node.extra = after_silence(node.health), 0
+            self.drop_streams(name)
         offline = node.health.status == "offline"
         move = [lease for lease in by_expiry(node.leases) if offline or lease in node.orphans]
         if not offline and not move:

@@ -13,11 +13,15 @@ from lingua_scheduler.peers.messages import (
     BY_KIND,
     KIND_OF,
     ClientMessage,
+    CloseStream,
+    FeedStream,
     JobProgress,
     JobTimes,
     ListenerOutcomeReady,
+    OpenStream,
     OutboxPosition,
     OutcomesReady,
+    PartialHeard,
     PartialTranscript,
     PeerMessage,
     PushJob,
@@ -26,12 +30,18 @@ from lingua_scheduler.peers.messages import (
     RoomChanged,
     SessionProblem,
     SessionTaken,
+    SpeechPart,
     StopAttempt,
+    StreamGone,
+    StreamText,
     UnreadableMessage,
     decode_entry,
     encode_entry,
 )
 from lingua_scheduler.state.records import read_entry
+from lingua_wire.from_node import StreamPartial
+from lingua_wire.shared import PartialTranslation
+from lingua_wire.to_client import PartialResult
 
 pytestmark = pytest.mark.unit
 
@@ -40,6 +50,17 @@ SAID = ListenerOutcomeReady(
     "completed 3 en j 1 -",
     "c1",
     (OutboxPosition("s", "17", 4), OutboxPosition("t", "9", 1)),
+)
+HEARD_SO_FAR = StreamPartial(stream_id="s-h1.1", revision=3, upto_ms=900, stable="good")
+SAID_SO_FAR = PartialResult(
+    session_id="s",
+    utterance_index=4,
+    revision=3,
+    start_ms=100,
+    upto_ms=1000,
+    stable="good",
+    unstable="morn",
+    translations=(PartialTranslation(tgt_lang="es", stable="buenos"),),
 )
 LETTERS: list[PeerMessage] = [
     PushJob("j", 2, "n", "c3"),
@@ -50,6 +71,13 @@ LETTERS: list[PeerMessage] = [
     OutcomesReady("s", "17", 5, (JobTimes("j", 3, 40), JobTimes("k", 0, 7))),
     JobProgress("s", "j", 1, "n", "accepted"),
     PartialTranscript("s", "j", 1, "hello 世界", is_final=True),
+    OpenStream("s-h1.1", "s", "n", "host-1", b"opening"),
+    FeedStream("s-h1.1", "n", 6400, b"\x00\xff"),
+    CloseStream("s-h1.1", "n", "cut", 12_800),
+    StreamText("s", HEARD_SO_FAR),
+    StreamGone("s", "s-h1.1"),
+    PartialHeard(SAID_SO_FAR, (("t", "es"), ("u", ""))),
+    SpeechPart("s", "j", 1, 0, b"\x00\xff", "pcm16"),
     SessionProblem("s", "", "NO_NODE", "nobody"),
     SessionProblem("s", "j", "NO_NODE", "nobody", {"retry_after_ms": 5, "tried": ["a"]}),
     SessionTaken("s", 4),
@@ -97,7 +125,8 @@ def test_the_entry_is_what_other_releases_read() -> None:
     )  # fmt: skip
     assert set(BY_KIND) == {
         "push", "stop", "resend", "outcomes", "progress", "partial", "trouble", "taken",
-        "room_changed", "relay", "said",
+        "room_changed", "relay", "said", "stream_open", "stream_feed", "stream_close",
+        "stream_text", "stream_gone", "partial_heard", "speech_part",
     }  # fmt: skip
 
 

@@ -264,3 +264,13 @@ def test_a_tenants_node_is_its_own_whatever_it_says(
 ) -> None:
     what = declared(declaration(accept_public_jobs=accepts_public), tenant=tenant)
     assert what.private_to == private_to
+
+
+@pytest.mark.parametrize(
+    ("declared_streams", "slots_max", "streams"),
+    [(None, None, 0), (None, 4, 0), (0, None, 0), (6, None, 6), (6, 4, 4), (2, 4, 2)],
+)
+def test_a_node_takes_as_many_streams_as_it_declares_and_its_token_allows(
+    declared_streams: int | None, slots_max: int | None, streams: int
+) -> None:
+    assert declaration(max_streams=declared_streams).streams_within(slots_max) == streams

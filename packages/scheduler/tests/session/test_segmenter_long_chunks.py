@@ -124,7 +124,7 @@ def test_silence_within_a_long_chunk_is_heard() -> None:
         (b"s", "timeout"),
         (b"B", "session_close"),
     ]
-    assert sum(len(cut.audio) for cut in cuts) + segmenter.silent_bytes == len(audio)
+    assert sum(len(cut.audio) for cut in cuts) + segmenter.account.silent_bytes == len(audio)
     assert cuts[1].start_ms == 7000 - RULES.preroll_ms
     assert cuts[1].end_ms == 12_000
 

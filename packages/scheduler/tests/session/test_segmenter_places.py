@@ -208,7 +208,7 @@ def test_a_session_whose_chunks_have_no_numbers_goes_on_with_any() -> None:
 def test_what_was_before_is_no_silence_of_this_segmenter() -> None:
     client = Numbered(first=40, listens=True, preroll_ms=0)
     client.segmenter.restore(40, 4000)
-    assert (client.segmenter.silent_ms, client.segmenter.silent_bytes) == (0, 0)
+    assert (client.segmenter.silent_ms, client.segmenter.account.silent_bytes) == (0, 0)
     client.say("ss")
     assert client.segmenter.silent_ms == 200
     assert client.settled == (41, 4200)

@@ -209,6 +209,9 @@ def test_an_id_that_could_be_mistaken_for_something_else_is_refused(value: str) 
         ("node:n", "node:<node>"),
         ("leases:n", "leases:<node>"),
         ("marks:n", "marks:<node>"),
+        ("streams:n", "streams:<node>"),
+        ("stream:str-1", "stream:<stream>"),
+        ("streaming:0123456789ab", "streaming:<pool>"),
         ("reserved", "reserved"),
         ("revoked", "revoked"),
         ("revocations", "revocations"),
@@ -225,7 +228,7 @@ def test_a_key_is_recognised(rest: str, pattern: str) -> None:
 
 
 def test_every_family_was_recognised_above() -> None:
-    assert len({family.pattern for family in FAMILIES}) == len(FAMILIES) == 30
+    assert len({family.pattern for family in FAMILIES}) == len(FAMILIES) == 33
 
 
 @pytest.mark.parametrize(

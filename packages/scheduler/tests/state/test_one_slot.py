@@ -34,6 +34,7 @@ from lingua_scheduler.state.records import (
 from lingua_scheduler.state.room_scripts import RoomEntry, RoomPolicy, RoomScripts, RoomVisit
 from lingua_scheduler.state.scripts import load_scripts
 from lingua_scheduler.state.single import SingleConnection
+from lingua_scheduler.state.stream_scripts import StreamSpec
 from state.test_replies_produced import WANTED, Scene, job
 
 pytestmark = pytest.mark.store
@@ -51,7 +52,7 @@ async def use_every_script(s: Scene) -> None:
     """A short life of a cell in which each script is called at least once."""
     store, cell = s.store, s.cell
     await s.session()
-    await s.node("n", slots=2)
+    await s.node("n", slots=2, streams=2)
     await s.node("m", slots=1)
     await store.sessions.renew(cell, "i", ["s"], 60_000)
     await store.sessions.open(
@@ -105,12 +106,25 @@ async def use_every_script(s: Scene) -> None:
 async def mend_everything(s: Scene) -> None:
     """What `lingua doctor` repairs: nothing of it is broken here."""
     kinds = "job", "session", "audio", "queue", "node", "pool", "instance", "room", "deadline"
-    for what in kinds:
+    for what in (*kinds, "streams", "streaming"):
         await s.store.cells.mend(s.cell, what, "nothing|0" if what == "audio" else "nothing", 1000)
+
+
+async def use_every_script_of_streams(s: Scene) -> None:
+    """Two streams: one is closed, one ends with its job."""
+    spec = StreamSpec(session="s", lane="fr", demand=WANTED)
+    for stream in ("str-0", "str-1"):
+        answer = await s.store.streams.open(s.cell, stream, spec)
+        assert answer.stream is not None
+    await s.store.streams.renew(s.cell, [("n", "str-0")])
+    await s.store.streams.close(s.cell, "n", "str-0")
+    await s.submit(0, stream="str-1", stream_node="c0/n")
+    assert await s.connection.command(s.cell.slot, "EXISTS", s.cell.key("stream", "str-1")) == 0
 
 
 async def use_every_script_of_requests(s: Scene) -> None:
     """A request that is looked for, and what became of the speech."""
+    await use_every_script_of_streams(s)
     await mend_everything(s)
     await s.store.requests.bind(s.cell, job(1), "c0")
     await s.store.requests.find(s.cell, job(1), "s")

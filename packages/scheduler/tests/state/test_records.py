@@ -89,6 +89,7 @@ def test_a_node_is_packed_under_the_names_the_scripts_read() -> None:
         "draining": False,
         "info": "",
         "again": False,
+        "streams": 0,
     }
 
 

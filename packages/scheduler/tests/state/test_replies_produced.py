@@ -18,6 +18,7 @@ from lingua_scheduler.state.records import JobSpec, Lease, NodeAbout, NodeBeat, 
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.single import SingleConnection
 from lingua_scheduler.state.store import Store
+from lingua_scheduler.state.stream_scripts import StreamSpec
 
 pytestmark = pytest.mark.store
 
@@ -194,6 +195,13 @@ async def gone(s: Scene) -> Reply:
     return (await s.store.nodes.check(s.cell, "n")).reply
 
 
+async def stream_opened(s: Scene) -> Reply:
+    await s.session()
+    await s.node(streams=1)
+    spec = StreamSpec(session="s", lane="es", demand=WANTED)
+    return (await s.store.streams.open(s.cell, "str-0", spec)).reply
+
+
 async def no_session(s: Scene) -> Reply:
     return (await s.submit()).reply
 
@@ -351,6 +359,7 @@ SCENARIOS: dict[Reply, Callable[[Scene], Awaitable[Reply]]] = {
     Reply.RESTORED: restored,
     Reply.DEBOUNCED: debounced,
     Reply.GONE: gone,
+    Reply.STREAM_OPENED: stream_opened,
     Reply.NO_SESSION: no_session,
     Reply.SESSION_CLOSED: session_closed,
     Reply.INDEX_RELEASED: index_released,

@@ -24,7 +24,7 @@ from lingua_wire.recording import Limits, Recording, WavStream, open_recording
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from lingua_wire.recording import Stream
+    from lingua_wire.recording import RecordingStream
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ class RecordingSource:
     """A recording, in memory or read as it is spoken; in real time or as fast as it is read."""
 
     def __init__(
-        self, recording: Recording | Stream, *, is_live: bool = True, tail_ms: int = 0
+        self, recording: Recording | RecordingStream, *, is_live: bool = True, tail_ms: int = 0
     ) -> None:
         self.sample_rate = recording.sample_rate
         self.is_live = is_live

@@ -10,4 +10,4 @@ captions, recordings and the tokens of connections.
 """
 
 # All packages of this repository are released together, under one version.
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -21,6 +21,8 @@ from lingua_wire.shared import (
     check_plain,
 )
 
+SilenceMs = Annotated[int, Meta(ge=100, le=10_000)]
+
 
 class FromClient(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
     """Any message of a client."""
@@ -49,7 +51,12 @@ class SessionInit(FromClient, frozen=True, kw_only=True, tag="session_init"):
     sample_rate: Annotated[int, Meta(ge=8000, le=192_000)] | None = None
     pipeline: PipelineConfig | None = None
     ui_events: bool | None = None
-    silence_ms: Annotated[int, Meta(ge=100, le=10_000)] | None = None
+    silence_ms: SilenceMs | None = None
+    silence_min_ms: SilenceMs | None = None
+    silence_max_ms: SilenceMs | None = None
+    sentence_cuts: bool | None = None
+    partials: bool | None = None
+    tts_parts: bool | None = None
     glossary: Glossary | None = None
     token: Annotated[str, Meta(max_length=4096)] | None = None
     replaces: Replaced | None = None

@@ -24,6 +24,7 @@ from lingua_wire.shared import (
     RunningJob,
     Short,
     Text,
+    Translations,
     check_plain,
 )
 
@@ -54,6 +55,7 @@ class NodeRegister(FromNode, frozen=True, kw_only=True, tag="node_register"):
     language_capabilities: LanguageCapabilities | None = None
     boot_id: Short | None = None
     max_jobs: Annotated[int, Meta(ge=1, le=1024)] | None = None
+    max_streams: Annotated[int, Meta(ge=0, le=1024)] | None = None
     sends_acks: bool | None = None
     running: Running | None = None
     token: Annotated[str, Meta(max_length=4096)] | None = None
@@ -112,6 +114,40 @@ class NodeAsrPartial(FromNode, frozen=True, kw_only=True, tag="asr_partial"):
     attempt_id: Count | None = None
 
 
+class StreamPartial(FromNode, frozen=True, kw_only=True, tag="stream_partial"):
+    """The text of a stream so far: what will not change any more, and the rest.
+
+    It may hint where a sentence has ended, and whether the text so far is a whole sentence.
+    """
+
+    stream_id: Short
+    revision: Count
+    upto_ms: Count
+    src_lang: Short | None = None
+    stable: Text = ""
+    unstable: Text = ""
+    translations: Translations = ()
+    sentence_end_ms: Count | None = None
+    is_complete: bool | None = None
+
+
+class StreamClosed(FromNode, frozen=True, kw_only=True, tag="stream_closed"):
+    """The node listens no longer to a stream, for example because it is too busy."""
+
+    stream_id: Short
+    reason: Name = ""
+
+
+class JobAudioPart(FromNode, frozen=True, kw_only=True, tag="job_audio_part"):
+    """A part of the spoken translation, as soon as it exists; the result has all of it."""
+
+    job_id: Short
+    attempt_id: Count
+    part_index: Count
+    audio: bytes
+    audio_format: Short = "pcm16"
+
+
 class JobResult(FromNode, frozen=True, kw_only=True, tag="job_result"):
     """How a job ended on the node."""
 
@@ -137,6 +173,7 @@ class JobResult(FromNode, frozen=True, kw_only=True, tag="job_result"):
     quality_score: float | None = None
     rerun_count: Count | None = None
     segments_meta: Any = None
+    audio_parts: Count | None = None
 
     def __post_init__(self) -> None:
         if self.segments_meta is not None:
@@ -173,6 +210,9 @@ NodeMessage = (
     | JobAck
     | JobStarted
     | NodeAsrPartial
+    | StreamPartial
+    | StreamClosed
+    | JobAudioPart
     | JobResult
     | NodeError
     | NodeDrain

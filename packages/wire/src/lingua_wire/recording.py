@@ -1,6 +1,7 @@
 """Recordings: any audio file as 16-bit mono PCM, and PCM as a WAV file.
 
-    open_recording ──> Stream (WavStream, SoundfileStream, FfmpegStream)     read: all of it
+    open_recording ──> RecordingStream (WavStream, SoundfileStream, FfmpegStream)
+    read ──> all of it
 
 WAV (8 to 32 bits, float, any channels) is read here, without a library; other formats by
 `soundfile` if it is installed, else by `ffmpeg` if it is on the PATH. Reading is limited in bytes
@@ -91,7 +92,7 @@ class Limits:
     duration_s_max: float = 4 * 3600.0
 
 
-class Stream(Protocol):
+class RecordingStream(Protocol):
     """A recording that is read piece by piece."""
 
     @property
@@ -112,7 +113,9 @@ def read(source: bytes | str | Path | BinaryIO, limits: Limits | None = None) ->
         return Recording(b"".join(pieces), stream.sample_rate)
 
 
-def open_recording(source: bytes | str | Path | BinaryIO, limits: Limits | None = None) -> Stream:
+def open_recording(
+    source: bytes | str | Path | BinaryIO, limits: Limits | None = None
+) -> RecordingStream:
     """Begin to read a recording; files are read piece by piece, other sources into memory."""
     limits = limits or Limits()
     source = Path(source) if isinstance(source, str) else source
@@ -136,7 +139,7 @@ def open_recording(source: bytes | str | Path | BinaryIO, limits: Limits | None 
         return stream
 
 
-def _open_bytes(data: bytes, limits: Limits) -> Stream:
+def _open_bytes(data: bytes, limits: Limits) -> RecordingStream:
     _check_size(len(data), limits)
     try:
         return WavStream(io.BytesIO(data), limits)
@@ -365,7 +368,9 @@ def _little_endian(values: array[Any]) -> array[Any]:
 # Formats other than WAV
 
 
-def _open_otherwise(source: bytes | Path, limits: Limits, unknown: UnknownFormat) -> Stream:
+def _open_otherwise(
+    source: bytes | Path, limits: Limits, unknown: UnknownFormat
+) -> RecordingStream:
     """Read with a library or program that is installed."""
     why: UnreadableRecording = unknown
     library = _soundfile()

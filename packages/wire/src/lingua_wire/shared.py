@@ -276,6 +276,17 @@ class ResourceUsage(Part, frozen=True, kw_only=True):
     running_jobs: Count = 0
 
 
+class PartialTranslation(Part, frozen=True, kw_only=True):
+    """The translation of the speech so far into one language."""
+
+    tgt_lang: Short
+    stable: Text = ""
+    unstable: Text = ""
+
+
+Translations = Annotated[tuple[PartialTranslation, ...], Meta(max_length=64)]
+
+
 class RunningJob(Part, frozen=True, kw_only=True):
     """A job that a node works on."""
 

@@ -215,6 +215,19 @@ MEANINGS: dict[str, str] = {
     "SessionInit.sample_rate": "Samples per second; default 16000.",
     "pipeline": "The stages to run; default: recognise, translate, speak.",
     "silence_ms": "How much silence ends an utterance (pcm16); default: as configured.",
+    "silence_min_ms": "The shortest silence that ends an utterance whose text is a whole sentence;"
+    " default: as configured.",
+    "silence_max_ms": "The longest silence that is waited for where the sentence is not complete;"
+    " default: as configured.",
+    "sentence_cuts": "Whether speech without a pause is cut where a sentence ends; default: as"
+    " configured.",
+    "partials": "Whether `partial_result`s are wanted while somebody speaks, in place of"
+    " `asr_partial`s.",
+    "SessionInit.tts_parts": "Whether parts of the spoken translation are wanted before its"
+    " outcome.",
+    "TranslationResult.tts_parts": "Of how many `tts_part`s of this job `tts_audio` consists, if"
+    " parts were sent.",
+    "JobAssign.tts_parts": "Parts of the spoken translation may be sent before the result.",
     "glossary": "Terms to keep, or to translate as given; at most 16 KiB of text. Those of the"
     " tenant apply, too.",
     "JobAssign.glossary": "Terms to keep, or to translate as given: those of the session and of its"
@@ -339,6 +352,43 @@ MEANINGS: dict[str, str] = {
     "timeline": "Where the time went; the parts sum to `total_ms`.",
     "created_at_ms": "The server's clock.",
     "detail": "The exact reason: a node's error code, or the store's reason.",
+    "stable": "The text so far that will not change any more.",
+    "unstable": "The text after it, which may still change.",
+    "PartialResult.session_id": "The speaker's session, also for listeners of a room.",
+    "TtsPart.session_id": "The speaker's session, also for listeners of a room.",
+    "PartialResult.utterance_index": "The number that the utterance will probably get.",
+    "revision": "Rises with every partial of one utterance.",
+    "upto_ms": "Up to where in the stream's audio this is the text.",
+    "PartialResult.upto_ms": "Up to where in the speaker's admitted audio this is the text.",
+    "PartialResult.start_ms": "Where the utterance begins in the speaker's admitted audio.",
+    "PartialResult.src_lang": "The language spoken, if it is known.",
+    "StreamPartial.src_lang": "The language that was recognised.",
+    "PartialResult.translations": "The translations so far, in the languages that the receiver"
+    " wants.",
+    "StreamPartial.translations": "The translations so far.",
+    "PartialTranslation.tgt_lang": "The language of the translation.",
+    "PartialTranslation.stable": "The translation so far that will not change any more.",
+    "PartialTranslation.unstable": "The translation after it, which may still change.",
+    "sentence_end_ms": "Where in the stream's audio a sentence ended, at a quiet place: a hint to"
+    " cut there.",
+    "is_complete": "Whether the text so far is a whole sentence; absent: not known.",
+    "TtsPart.part_index": "Counts from 0 within one attempt.",
+    "JobAudioPart.part_index": "Counts from 0 within one attempt.",
+    "TtsPart.audio": "The part's audio.",
+    "JobAudioPart.audio": "The part's audio.",
+    "TtsPart.attempt_id": "A higher number replaces all parts with a lower one.",
+    "JobAudioPart.audio_format": "The format of the audio.",
+    "audio_parts": "Of how many `job_audio_part`s `tts_audio` consists, if parts were sent.",
+    "stream_id": "Names one stream; never used again.",
+    "JobAssign.stream_id": "The stream that this node heard of this utterance, if it still has it.",
+    "StreamOpen.session_id": "The speaker's session.",
+    "StreamOpen.tgt_langs": "The target languages of the speaker and of the listeners; those that"
+    " the node cannot do are left out.",
+    "StreamAudio.audio": "16-bit samples that continue the stream.",
+    "StreamEnd.reason": "`cut`: the job follows. `dropped`: no job needs it.",
+    "StreamClosed.reason": "Why, for logs.",
+    "audio_bytes": "How much of the stream's audio belongs to the utterance; the rest begins the"
+    " next one.",
     "text": "The whole text so far, not the change.",
     "event": "`DISPATCHED`, `NODE_ACCEPTED`, `ASR_PARTIAL`, `ASR_FINAL`, `NMT_DONE` or `ERROR`.",
     "elapsed_ms": "Since the utterance was cut.",
@@ -386,6 +436,7 @@ MEANINGS: dict[str, str] = {
     " them.",
     "boot_id": "Identifies the process; new with every start. Marks a node of the new protocol.",
     "max_jobs": "Jobs at the same time; the token may allow fewer.",
+    "max_streams": "Streams at the same time, besides jobs; 0: the node does not stream.",
     "NodeRegisterAck.max_jobs": "Jobs at the same time, as the scheduler will count them.",
     "sends_acks": "The node sends `job_ack`: without it a job is moved to another node.",
     "running": "Every job and attempt that the node works on.",

@@ -10,6 +10,7 @@ from lingua_wire.shared import (  # noqa: TC001 msgspec reads them at run time
     Coverage,
     ExtraResult,
     NetworkTimings,
+    PartialTranslation,
     Participant,
     ServiceTimings,
     Timeline,
@@ -112,6 +113,7 @@ class TranslationResult(ToClient, frozen=True, kw_only=True, tag="translation_re
     epoch: str | None = None
     seq: int | None = None
     timeline: Timeline | None = None
+    tts_parts: int | None = None
 
 
 class MissingResult(ToClient, frozen=True, kw_only=True, tag="missing_result"):
@@ -148,6 +150,36 @@ class AsrPartial(ToClient, frozen=True, kw_only=True, tag="asr_partial"):
     text: str
     is_final: bool
     trace_id: str
+
+
+class PartialResult(ToClient, frozen=True, kw_only=True, tag="partial_result"):
+    """What was recognised and translated while somebody still speaks; never an outcome.
+
+    Best effort: it may be missing, and none follows the outcome of its utterance.
+    """
+
+    session_id: str
+    utterance_index: int
+    revision: int
+    start_ms: int
+    upto_ms: int
+    src_lang: str | None = None
+    stable: str
+    unstable: str
+    translations: tuple[PartialTranslation, ...] = ()
+
+
+class TtsPart(ToClient, frozen=True, kw_only=True, tag="tts_part"):
+    """A part of the spoken translation before its outcome; the outcome has all of it."""
+
+    session_id: str
+    utterance_index: int
+    job_id: str
+    attempt_id: int
+    tgt_lang: str
+    part_index: int
+    audio: bytes
+    tts_format: str
 
 
 class UiEvent(ToClient, frozen=True, kw_only=True, tag="ui_event"):
@@ -290,6 +322,8 @@ ServerMessage = (
     | MissingResult
     | OutcomePassed
     | AsrPartial
+    | PartialResult
+    | TtsPart
     | UiEvent
     | Backpressure
     | Gap

@@ -62,6 +62,50 @@ class JobAssign(ToNode, frozen=True, kw_only=True, tag="job_assign"):
     context_reset: bool = False
     deadline_ms: int | None = None
     traceparent: str | None = None
+    stream_id: str | None = None
+    tts_parts: bool | None = None
+
+
+class StreamOpen(ToNode, frozen=True, kw_only=True, tag="stream_open"):
+    """Somebody begins to speak: listen, and report the text while the speech goes on.
+
+    Only for nodes with `max_streams`. Nothing depends on it: the job of the utterance follows with
+    its whole audio, here or elsewhere, and names the stream if it is here.
+    """
+
+    stream_id: str
+    session_id: str
+    src_lang: str
+    tgt_langs: tuple[str, ...]
+    dialect: str | None = None
+    features: FeatureFlags | None = None
+    pipeline: PipelineConfig
+    audio_format: str
+    sample_rate: int
+    mode: str | None = None
+    lang_a: str | None = None
+    lang_b: str | None = None
+    auto_langs: tuple[str, ...] | None = None
+    partial_update_interval_ms: int | None = None
+    trace_id: str
+    context_text: str | None = None
+    glossary: tuple[Term, ...] = ()
+    turn_id: str | None = None
+
+
+class StreamAudio(ToNode, frozen=True, kw_only=True, tag="stream_audio"):
+    """The next audio of a stream."""
+
+    stream_id: str
+    audio: bytes
+
+
+class StreamEnd(ToNode, frozen=True, kw_only=True, tag="stream_end"):
+    """The stream is over: the utterance was cut, or its head start is not needed any more."""
+
+    stream_id: str
+    reason: str
+    audio_bytes: int | None = None
 
 
 class JobCancel(ToNode, frozen=True, kw_only=True, tag="job_cancel"):
@@ -121,6 +165,9 @@ class NodeErrorMessage(ToNode, frozen=True, kw_only=True, tag="error"):
 SchedulerToNode = (
     NodeRegisterAck
     | JobAssign
+    | StreamOpen
+    | StreamAudio
+    | StreamEnd
     | JobCancel
     | JobResultAck
     | NodeStatusMessage

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from lingua_scheduler.commands.scheduler_client import SchedulerClient
 
-HEADERS = ("node", "status", "busy", "languages", "services", "beat", "runs", "instance")
+HEADERS = ("node", "status", "busy", "hears", "languages", "services", "beat", "runs", "instance")
 LANGUAGES_CHARS = 40
 
 
@@ -135,6 +135,7 @@ def row(node: NodeAnswer) -> tuple[str, ...]:
         node.id,
         state_text(node),
         f"{node.leased + node.extra}/{node.slots}",
+        f"{node.streams_open}/{node.streams}" if node.streams else "-",
         languages_in_words(node.languages),
         " ".join(node.services),
         age_text(node.beat_age_ms),

@@ -26,6 +26,7 @@ from lingua_scheduler.config.tree import (
     ServerSettings,
     SessionSettings,
     Settings,
+    StreamSettings,
     Tenant,
 )
 
@@ -44,6 +45,7 @@ __all__ = [
     "SessionSettings",
     "SettingRow",
     "Settings",
+    "StreamSettings",
     "Tenant",
     "check_settings",
     "describe",

@@ -188,6 +188,50 @@ class SegmentationSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_o
     short_merge_ms: Annotated[
         int, _ms(0, MINUTE_MS, "A shorter utterance waits for more audio, once.")
     ] = 400
+    silence_min_ms: Annotated[
+        int,
+        _ms(
+            100,
+            HOUR_MS,
+            "Silence that ends an utterance whose text is a whole sentence, where a node listens "
+            "while one speaks; never more than `silence_ms`.",
+        ),
+    ] = 300
+    silence_max_ms: Annotated[
+        int,
+        _ms(
+            100,
+            HOUR_MS,
+            "Silence that ends an utterance whose sentence is plainly not complete, where a node "
+            "listens; never less than `silence_ms`.",
+        ),
+    ] = 900
+    sentence_cuts: Annotated[
+        bool, _text("Cut speech without a pause where a node hears that a sentence has ended.")
+    ] = True
+    sentence_min_ms: Annotated[int, _ms(500, HOUR_MS, "The shortest sentence that is cut so.")] = (
+        2000
+    )
+
+
+class StreamSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Nodes that listen while one speaks: a head start, and words at once."""
+
+    enabled: Annotated[bool, _text("Let nodes listen while one speaks, where both sides can.")] = (
+        True
+    )
+    open_after_ms: Annotated[
+        int, _ms(0, MINUTE_MS, "How much of an utterance must be spoken before a node listens.")
+    ] = 300
+    chunk_ms: Annotated[
+        int, _ms(20, 5000, "The least audio that is sent to a listening node at once.")
+    ] = 200
+    remote_chunk_ms: Annotated[
+        int, _ms(20, 5000, "The same to a node on another instance, by way of the store.")
+    ] = 400
+    partial_every_ms: Annotated[
+        int, _ms(0, MINUTE_MS, "The shortest time between two partial results of an utterance.")
+    ] = 150
 
 
 class RoomSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -546,6 +590,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     sessions: SessionSettings = SessionSettings()
     instances: InstanceSettings = InstanceSettings()
     segmentation: SegmentationSettings = SegmentationSettings()
+    streams: StreamSettings = StreamSettings()
     rooms: RoomSettings = RoomSettings()
     openai: OpenAiSettings = OpenAiSettings()
     log: LogSettings = LogSettings()

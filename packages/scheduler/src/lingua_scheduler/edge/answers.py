@@ -146,6 +146,9 @@ class NodeAnswer(ApiAnswer, frozen=True, kw_only=True):
     leased: int
     # Jobs that it reports as running and that have no lease.
     extra: int
+    # How many utterances it may hear while they are spoken, and how many it hears.
+    streams: int = 0
+    streams_open: int = 0
     # None if its capabilities are unknown.
     languages: NodeLanguages | None
     services: tuple[str, ...]

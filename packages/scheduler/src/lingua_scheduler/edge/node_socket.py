@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.node import LiveNode
     from lingua_scheduler.runtime.node_registry import NodeRegistry
     from lingua_scheduler.runtime.node_reports import NodeReports
+    from lingua_scheduler.streams.hub import StreamHub
     from lingua_scheduler.tasks import Tasks
     from lingua_wire.to_node import JobAssign, ToNode
 
@@ -57,6 +58,7 @@ class NodeServices:
     lifecycle: Lifecycle
     registry: NodeRegistry
     reports: NodeReports
+    streams: StreamHub
     tasks: Tasks
     metrics: LiveMetrics
     log: EventLog
@@ -267,6 +269,7 @@ class Working:
 
     def lost(self) -> None:
         """Handle the loss of the node's socket: its jobs move to other nodes at once."""
+        self._services.streams.node_lost(self._node)
         self._services.tasks.start(self._services.registry.gone(self._node))
 
     def _handle(self, message: m.NodeMessage) -> None:
@@ -299,6 +302,15 @@ class Working:
 
     def _partial(self, partial: m.NodeAsrPartial) -> None:
         self._reports.partial_text(self._node, partial)
+
+    def _stream_partial(self, partial: m.StreamPartial) -> None:
+        self._services.streams.partial(self._node, partial)
+
+    def _stream_closed(self, closed: m.StreamClosed) -> None:
+        self._services.streams.closed(self._node, closed)
+
+    def _audio_part(self, part: m.JobAudioPart) -> None:
+        self._reports.audio_part(self._node, part)
 
     def _beat(self, beat: m.NodeHeartbeat) -> None:
         self._services.tasks.start(self._handle_beat(beat))
@@ -339,6 +351,9 @@ class Working:
         m.JobAck: _ack,
         m.JobStarted: _started,
         m.NodeAsrPartial: _partial,
+        m.StreamPartial: _stream_partial,
+        m.StreamClosed: _stream_closed,
+        m.JobAudioPart: _audio_part,
         m.NodeHeartbeat: _beat,
         m.NodeDrain: _drain,
         m.NodeError: _error,

@@ -241,6 +241,7 @@ def node_services(instance: Instance, gate: TokenGate) -> NodeServices:
         lifecycle=instance.lifecycle,
         registry=parts.registry,
         reports=parts.reports,
+        streams=parts.streams.hub,
         tasks=instance.tasks,
         metrics=instance.metrics,
         log=instance.log,

@@ -206,6 +206,8 @@ def _node(instance: Instance, cell: Cell, row: NodeRow, can: Capability | None) 
         slots=row.max,
         leased=row.leased,
         extra=row.extra,
+        streams=row.streams_max,
+        streams_open=row.streams,
         languages=_languages(can) if can is not None else None,
         services=tuple(sorted(can.services)) if can is not None else (),
         features=can.features if can is not None else (),

@@ -19,6 +19,7 @@ import msgspec
 
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.jobs.search import Search, TurnsInFlight
+from lingua_scheduler.jobs.streams import StreamDispatcher, heard_elsewhere
 from lingua_scheduler.state.records import (
     REFUSED,
     Cancelled,
@@ -125,13 +126,11 @@ async def gather_work(steps: Iterable[Awaitable[Work]]) -> Work:
     return total
 
 
-class Dispatcher:
+class Dispatcher(StreamDispatcher):
     """Moves jobs through the store on behalf of one instance."""
 
     def __init__(self, store: Store, cells: Cells, fleet: FleetSnapshot, policy: Policy) -> None:
-        self._store = store
-        self._cells = cells
-        self._fleet = fleet
+        super().__init__(store, cells, fleet)
         self._policy = policy
         self._turns = TurnsInFlight()
         # How long a node has for an attempt.
@@ -189,7 +188,11 @@ class Dispatcher:
             (job, spec, body, self._park(home, spec, turn, is_first=at == 0))
             for at, (job, spec, body) in enumerate(jobs)
         ]
-        answers = await self._store.jobs.submit_all(home, parked, audio)
+        submitting = self._store.jobs.submit_all(home, parked, audio)
+        if heard_elsewhere(home, jobs[0][1]):
+            answers, _ = await asyncio.gather(submitting, self._close_heard(jobs[0][1]))
+        else:
+            answers = await submitting
         for at, (job, spec, _) in enumerate(jobs):
             if answers[at].reply is Reply.PARKED:
                 work = Work()
@@ -206,7 +209,8 @@ class Dispatcher:
         """
         others = self._fleet.elsewhere(home, spec.demand)
         is_behind = turn is not None and (turn.jobs > 1 or not is_first)
-        if self._preferred(home, spec.preferred) or (others and is_behind):
+        preferred = self._holder_elsewhere(home, spec.preferred)
+        if preferred or heard_elsewhere(home, spec) or (others and is_behind):
             return 2
         return 1 if others else 0
 
@@ -228,6 +232,7 @@ class Dispatcher:
             preferred=spec.preferred,
             affinity=parked.affinity,
             avoid=parked.avoid,
+            stream_node=spec.stream_node,
         )
         search = self._search(home, waiting, work, parked.label)
         return await self._place_in_turn(home, search, turn)
@@ -421,15 +426,10 @@ class Dispatcher:
 
     # Placement over several cells
 
-    def _preferred(self, home: Cell, node: str) -> str:
-        """Return `cell/node` of a preferred node of another cell."""
-        if not node or self._cells.of_node(node) is home:
-            return ""
-        return f"{self._cells.of_node(node).name}/{node}"
-
     def _search(self, home: Cell, waiting: WaitingJob, work: Work, label: str = "") -> Search[Work]:
         """Return the search for a job that its home cell did not place."""
-        named = [*waiting.affinity.split(","), self._preferred(home, waiting.preferred)]
+        preferred = self._holder_elsewhere(home, waiting.preferred)
+        named = [*waiting.affinity.split(","), waiting.stream_node, preferred]
         named, here = (
             [name for name in named if name and name.startswith(f"{home.name}/") is at_home]
             for at_home in (False, True)

@@ -52,6 +52,16 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     partial_ms: int = 1000
     # How much silence ends an utterance; None: as configured.
     silence_ms: int | None = None
+    # The same after a whole sentence, and after one that plainly is not.
+    silence_min_ms: int | None = None
+    silence_max_ms: int | None = None
+    # Whether sentences are cut without a pause; None: as configured.
+    sentence_cuts: bool | None = None
+    # The client wants words while somebody speaks: as `partial_result`, or as `asr_partial`.
+    partials: bool = False
+    old_partials: bool = False
+    # The client wants parts of the spoken translation before its outcome.
+    tts_parts: bool = False
     tenant: str = ""
     labels: tuple[str, ...] = ()
     paired: str = ""
@@ -93,6 +103,12 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             streaming=init.enable_streaming_asr is not False,
             partial_ms=init.partial_update_interval_ms or 1000,
             silence_ms=init.silence_ms,
+            silence_min_ms=init.silence_min_ms,
+            silence_max_ms=init.silence_max_ms,
+            sentence_cuts=init.sentence_cuts,
+            partials=bool(init.partials),
+            old_partials=init.enable_streaming_asr is True and not init.partials,
+            tts_parts=bool(init.tts_parts),
             tenant=tenant,
             labels=labels,
             paired=paired,

@@ -51,6 +51,8 @@ class StoredResult(msgspec.Struct, frozen=True, array_like=True):
     # settled by the wall clock.
     timeline: Timeline | None = None
     settled_at_ms: int = 0
+    # Of how many parts the audio consists, if parts were sent before.
+    audio_parts: int | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -122,6 +124,7 @@ def stored(report: JobResult, trace_id: str, network: NetworkTimings | None) -> 
         timings=timings,
         network=network,
         quality=quality if quality != UNJUDGED else None,
+        audio_parts=report.audio_parts,
     )
 
 
@@ -225,6 +228,7 @@ def result_message(
         epoch=epoch,
         seq=outcome.seq,
         timeline=shown.timeline,
+        tts_parts=kept.audio_parts,
     )
 
 

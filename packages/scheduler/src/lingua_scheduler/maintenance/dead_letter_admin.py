@@ -40,6 +40,12 @@ PLAIN: Final = frozenset(
         "id",
         "line",
         "cell",
+        "stream",
+        "owner",
+        "at_bytes",
+        "audio_bytes",
+        "audio_format",
+        "part_index",
     ]
 )
 PLAIN_CHARS = 128

@@ -77,8 +77,14 @@ KINDS: Final[dict[str, Kind]] = {
         "a node is listed and has no record, or the reverse", "list it, or remove it from the list"
     ),
     "marks_of_no_node": Kind("services of an unknown node are marked", "delete the marks"),
+    "streams_of_no_node": Kind(
+        "an unknown node hears streams, or streams that expired long ago", "delete what expired"
+    ),
     "pool_broken": Kind(
         "a pool lists a node of another pool, or is empty", "remove the node, or the pool"
+    ),
+    "streaming_broken": Kind(
+        "a node ranks among those that take streams, and is not in that pool", "remove the node"
     ),
     # Timers.
     "timer_of_nothing": Kind(

@@ -65,6 +65,8 @@ class Repairs:
             "node_without_timer": self._node_check,
             "node_half_known": lambda finding: self._mend(finding, "node"),
             "marks_of_no_node": lambda finding: self._mend(finding, "node"),
+            "streams_of_no_node": lambda finding: self._mend(finding, "streams"),
+            "streaming_broken": lambda finding: self._mend(finding, "streaming"),
             "pool_broken": lambda finding: self._mend(finding, "pool"),
             "timer_of_nothing": self._timer,
             "instance_dead": self._inbox,

@@ -35,6 +35,11 @@ from lingua_scheduler.maintenance.check_sessions import (
     check_said,
     check_sessions,
 )
+from lingua_scheduler.maintenance.check_streams import (
+    check_stream_keys,
+    check_stream_leases,
+    check_streaming,
+)
 from lingua_scheduler.maintenance.check_timers import check_timers
 from lingua_scheduler.maintenance.context import read_context
 from lingua_scheduler.maintenance.finding import Finding
@@ -94,6 +99,9 @@ CHECKS: dict[str, Check] = {
     "node": check_nodes,
     "nodes": check_node_list,
     "marks": check_marks,
+    "streams": check_stream_leases,
+    "stream": check_stream_keys,
+    "streaming": check_streaming,
     "pool": check_pools,
     "pools": check_pool_list,
     "instance": check_records,

@@ -56,7 +56,7 @@ class SpeechMetrics:
         self.web_task_finalized_total = add.counters(
             "web_task_finalized_total",
             "Utterances by the reason of their end; `send`: ended by the client.",
-            {"reason": ("send", "timeout", "max_duration", "max_bytes", "close")},
+            {"reason": ("send", "timeout", "sentence", "max_duration", "max_bytes", "close")},
         )
         self.web_task_pause_ms = add.gauge(
             "web_task_pause_ms", "The configured pause that ends an utterance."
@@ -68,6 +68,32 @@ class SpeechMetrics:
             "coverage_ms_total",
             "Milliseconds of admitted audio, by their fate.",
             {"fate": ("delivered", "silent", "failed", "skipped")},
+        )
+
+
+class StreamMetrics:
+    """Nodes that listen while one speaks, and what comes of it."""
+
+    def __init__(self, add: Registry) -> None:
+        self.streams = add.gauge("streams", "Sessions of this instance that a node listens to now.")
+        self.streams_opened_total = add.counter(
+            "streams_opened_total", "Utterances that a node listened to before their cut."
+        )
+        self.streams_ended_total = add.counters(
+            "streams_ended_total",
+            "Ends of streams: cut, the job followed; dropped, nobody needed it any more; lost, the "
+            "node left or was too busy.",
+            {"reason": ("cut", "dropped", "lost")},
+        )
+        self.stream_refusals_total = add.counters(
+            "stream_refusals_total",
+            "Requests for a stream that no node could take.",
+            {"reason": ()},
+        )
+        self.partial_results_total = add.counters(
+            "partial_results_total",
+            "Partial results sent to clients.",
+            {"receiver": ("speaker", "listener")},
         )
 
 
@@ -277,6 +303,7 @@ class LiveMetrics:
         # The order of the catalogue.
         self.sockets = SocketMetrics(self.registry)
         self.speech = SpeechMetrics(self.registry)
+        self.streams = StreamMetrics(self.registry)
         self.jobs = JobMetrics(self.registry)
         self.fleet = FleetMetrics(self.registry)
         self.results = ResultMetrics(self.registry)

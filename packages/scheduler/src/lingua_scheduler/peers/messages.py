@@ -15,6 +15,8 @@ import msgspec
 
 from lingua_scheduler.state.records import read_entry
 from lingua_wire.errors import InvalidInput, LinguaError
+from lingua_wire.from_node import StreamPartial  # noqa: TC001 msgspec reads it
+from lingua_wire.to_client import PartialResult  # noqa: TC001 msgspec reads it
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,6 +145,68 @@ class PartialTranscript(_Message, frozen=True):
     is_final: bool
 
 
+class OpenStream(_Message, frozen=True):
+    """To a node's host: let the node listen to a session of the sender."""
+
+    stream: str
+    session: str
+    node: str
+    owner: str
+    # The encoded `stream_open`.
+    opening: bytes
+
+
+class FeedStream(_Message, frozen=True):
+    """To a node's host: audio of a stream, which begins so far in it."""
+
+    stream: str
+    node: str
+    at_bytes: int
+    audio: bytes
+
+
+class CloseStream(_Message, frozen=True):
+    """To a node's host: the node need not listen any more."""
+
+    stream: str
+    node: str
+    reason: str
+    audio_bytes: int = 0
+
+
+class StreamText(_Message, frozen=True):
+    """To a session's owner: what a node heard so far."""
+
+    session: str
+    partial: StreamPartial
+
+
+class StreamGone(_Message, frozen=True):
+    """To a session's owner: nobody listens to this stream any more."""
+
+    session: str
+    stream: str
+
+
+class PartialHeard(_Message, frozen=True):
+    """To the owner of listeners: what somebody in their room says."""
+
+    partial: PartialResult
+    # Session and language of each; without a language it reads what was said.
+    listeners: tuple[tuple[str, str], ...]
+
+
+class SpeechPart(_Message, frozen=True):
+    """To a session's owner: a part of the spoken translation, before the outcome."""
+
+    session: str
+    job: str
+    attempt: int
+    part_index: int
+    audio: bytes
+    audio_format: str
+
+
 class SessionProblem(_Message, frozen=True):
     """To a session's owner: an error to report to its client."""
 
@@ -181,6 +245,13 @@ PeerMessage = (
     | ListenerOutcomeReady
     | JobProgress
     | PartialTranscript
+    | OpenStream
+    | FeedStream
+    | CloseStream
+    | StreamText
+    | StreamGone
+    | PartialHeard
+    | SpeechPart
     | SessionProblem
     | SessionTaken
     | RoomChanged
@@ -195,6 +266,13 @@ BY_KIND: Final[dict[str, type[PeerMessage]]] = {
     "said": ListenerOutcomeReady,
     "progress": JobProgress,
     "partial": PartialTranscript,
+    "stream_open": OpenStream,
+    "stream_feed": FeedStream,
+    "stream_close": CloseStream,
+    "stream_text": StreamText,
+    "stream_gone": StreamGone,
+    "partial_heard": PartialHeard,
+    "speech_part": SpeechPart,
     "trouble": SessionProblem,
     "taken": SessionTaken,
     "room_changed": RoomChanged,

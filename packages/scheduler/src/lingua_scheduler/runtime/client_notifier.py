@@ -6,14 +6,18 @@ most once a second. Nothing is sent while no socket is attached.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from lingua_scheduler.runtime.early_results import EarlyResults
 from lingua_wire.codes import ErrorCode
 from lingua_wire.to_client import AsrPartial, ErrorMessage, UiEvent
 
 if TYPE_CHECKING:
     from lingua_scheduler.clock import Clock
+    from lingua_scheduler.jobs.profile import Profile
+    from lingua_scheduler.peers.messages import SpeechPart
     from lingua_scheduler.runtime.job import LiveJob
+    from lingua_scheduler.runtime.outlet import Outlet
     from lingua_wire.codec import EncodedAudio
     from lingua_wire.to_client import ToClient, TranslationResult
 
@@ -27,54 +31,30 @@ OWN_REASONS = {
 }
 
 
-class Outlet(Protocol):
-    """The client's socket, as a session sees it."""
-
-    @property
-    def speaks_additions(self) -> bool:
-        """Tell whether the client knows the additions of this protocol."""
-
-    @property
-    def wants_events(self) -> bool:
-        """Tell whether the client wants `ui_event`s."""
-
-    @property
-    def is_behind(self) -> bool:
-        """Tell whether so much is unread that large messages should wait."""
-
-    def choose(self, *, speaks_additions: bool, wants_events: bool) -> None:
-        """Restore what the client chose when it opened the session."""
-
-    def send(self, message: ToClient) -> None:
-        """Send one message; the socket drops a client that does not read."""
-
-    def send_with(self, message: TranslationResult, sound: EncodedAudio) -> None:
-        """Send a result whose audio is shared with other receivers."""
-
-    def close(self, code: int, reason: str) -> None:
-        """Close the socket."""
-
-
 class ClientNotifier:
     """One session's way to its client."""
 
-    __slots__ = ("_clock", "_sent_at_ms", "_session", "outlet")
+    __slots__ = ("_clock", "_sent_at_ms", "_session", "early", "outlet")
 
-    def __init__(self, session: str, clock: Clock) -> None:
+    def __init__(self, session: str, clock: Clock, profile: Profile | None = None) -> None:
         # The client's socket; None while none is attached.
         self.outlet: Outlet | None = None
         self._session = session
         self._clock = clock
         # Trouble -> when it was last reported.
         self._sent_at_ms: dict[str, float] = {}
+        # What it is sent before outcomes.
+        self.early = EarlyResults(session, profile)
 
     def attach(self, outlet: Outlet) -> None:
         """Send to this socket from now on."""
         self.outlet = outlet
+        self.early.attach(outlet)
 
     def detach(self) -> None:
         """Send nothing until another socket is attached."""
         self.outlet = None
+        self.early.attach(None)
 
     @property
     def is_attached(self) -> bool:
@@ -127,7 +107,11 @@ class ClientNotifier:
             self.send(ErrorMessage(code=code, message=code.failure))
 
     def partial(self, job: LiveJob, text: str, *, is_final: bool) -> None:
-        """Pass on the text recognised so far."""
+        """Pass on the text that is recognised after the cut."""
+        if self.early.wants_partials:
+            self.early.text_of(job, text, self._clock.now_ms())
+            self.event(job, "ASR_PARTIAL")
+            return
         self.send(
             AsrPartial(
                 session_id=self._session,
@@ -139,6 +123,10 @@ class ClientNotifier:
             )
         )
         self.event(job, "ASR_PARTIAL")
+
+    def part(self, job: LiveJob, part: SpeechPart) -> None:
+        """Send a part of a spoken translation before its outcome."""
+        self.early.part(job, part)
 
     def _step(
         self, job: LiveJob, event: str, code: ErrorCode | None = None, hint: str | None = None

@@ -36,13 +36,14 @@ if TYPE_CHECKING:
 
     from lingua_scheduler.clock import Clock
     from lingua_scheduler.rooms.fanout import SharedResult, SharedResults
-    from lingua_scheduler.runtime.client_notifier import ClientNotifier, Outlet
+    from lingua_scheduler.runtime.client_notifier import ClientNotifier
     from lingua_scheduler.runtime.delivered import DeliveredOutcomes
     from lingua_scheduler.runtime.delivery_report import DeliveryReport
     from lingua_scheduler.runtime.in_flight import InFlightWindow
     from lingua_scheduler.runtime.job import LiveJob
     from lingua_scheduler.runtime.job_table import JobTable
     from lingua_scheduler.runtime.outcome_groups import OutcomeGroups
+    from lingua_scheduler.runtime.outlet import Outlet
     from lingua_scheduler.runtime.session_state import SessionRecord
     from lingua_scheduler.session.ledger import Fate
     from lingua_scheduler.state.records import Released
@@ -356,6 +357,7 @@ class Deliverer:
         kind = outcome.kind
         if job is not None and kind in FAILURES and not job.is_failure_sent:
             self.notifier.failed(job, code_of(outcome))
+        self.notifier.early.outcome_sent(self.record.id, outcome.utterance)
         if outcome.is_passed:
             self._emit_passed(outcome, job)
         else:
@@ -395,6 +397,7 @@ class Deliverer:
         if not self.delivered.note_received(heard_id, outcome):
             return
         message, result = self._received(outcome, joins_group=True)
+        self.notifier.early.outcome_sent(message.session_id, message.utterance_index)
         if isinstance(message, TranslationResult) and result is not None:
             self.notifier.send_with(message, result.sound)
         else:

@@ -56,11 +56,15 @@ from lingua_scheduler.runtime.session_factory import SessionFactory
 from lingua_scheduler.runtime.session_profiles import SessionProfiles
 from lingua_scheduler.runtime.session_registry import SessionRegistry
 from lingua_scheduler.runtime.store_watch import StoreWatch
+from lingua_scheduler.runtime.stream_parts import StreamParts
 from lingua_scheduler.state.keys import Cells
 from lingua_scheduler.state.policy import FleetPolicy, Policy
 from lingua_scheduler.state.retry import StoreRetry
 from lingua_scheduler.state.room_scripts import RoomScripts
 from lingua_scheduler.state.store import Store
+from lingua_scheduler.streams.hosted import HostedStreams
+from lingua_scheduler.streams.hub import StreamHub
+from lingua_scheduler.streams.partial_router import PartialRouter
 from lingua_scheduler.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -101,6 +105,7 @@ class NodeParts:
     reports: NodeReports
     held: HeldJobs
     pairing: Pairing
+    streams: StreamParts
 
 
 class Instance:
@@ -197,6 +202,29 @@ class Instance:
             membership=RoomMembership(cache, queue, retry),
         )
 
+    def _build_streams(self) -> StreamParts:
+        peers, metrics = self.effects.peers, self.metrics.streams
+        hosted = HostedStreams(self.nodes, peers, self.clock)
+        hub = StreamHub(
+            settings=self.settings.streams,
+            dispatcher=self.effects.dispatcher,
+            nodes=self.nodes,
+            peers=peers,
+            hosted=hosted,
+            metrics=metrics,
+            clock=self.clock,
+            tasks=self.tasks,
+        )
+        router = PartialRouter(
+            self.sessions,
+            self.rooms.cache.rooms,
+            peers,
+            # It is asked when the instance runs; then `peers` is there.
+            understands=lambda instance: self.peers.know_partials(instance),  # noqa: PLW0108
+            metrics=metrics,
+        )
+        return StreamParts(hub, hosted, router)
+
     def _build_nodes(self, retry: StoreRetry, held: HeldJobs) -> NodeParts:
         effects = self.effects
         reports = NodeReports(
@@ -228,7 +256,7 @@ class Instance:
             clock=self.clock,
         )
         pairing = Pairing(self._connection, self.cells.all[0], self.clock)
-        return NodeParts(registry, reports, held, pairing)
+        return NodeParts(registry, reports, held, pairing, self._build_streams())
 
     def _build_clients(self, results: SharedResults, retry: StoreRetry) -> ClientParts:
         registry = SessionRegistry(
@@ -288,6 +316,7 @@ class Instance:
             results=results,
             report=DeliveryReport(self.metrics, effects.counts, self.job_log, self.clock),
             job_log=self.job_log,
+            streams=self.node_parts.streams,
         )
 
     def _build_loops(self) -> tuple[PeerInstances, InstanceLoops]:
@@ -298,6 +327,7 @@ class Instance:
             rooms=rooms.service,
             cache=rooms.cache,
             fanout=effects.fanout,
+            streams=self.node_parts.streams,
         )
         peers = PeerInstances(
             self.settings,
@@ -345,6 +375,7 @@ class Instance:
             audience=rooms.audience,
             peers=peers,
             messages=messages,
+            streams=self.node_parts.streams.hub,
             clock=self.clock,
             metrics=self.metrics,
             log=self.log,

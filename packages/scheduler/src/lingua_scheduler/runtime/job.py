@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lingua_scheduler.jobs.result import StoredResult
+    from lingua_scheduler.peers.messages import SpeechPart
     from lingua_scheduler.runtime.job_run import JobRun
     from lingua_scheduler.session.timeline import Marks
     from lingua_scheduler.state.keys import Cell
@@ -52,6 +53,9 @@ class JobNotifier(Protocol):
 
     def partial(self, job: LiveJob, text: str, *, is_final: bool) -> None:
         """Pass on the text recognised so far."""
+
+    def part(self, job: LiveJob, part: SpeechPart) -> None:
+        """Pass on a part of the spoken translation before the outcome."""
 
     def failed(self, job: LiveJob, reason: str) -> None:
         """Report that the job failed; its outcome follows in order."""

@@ -70,6 +70,7 @@ def build_job(
     stream ends with it, for the job with which all of the utterance is in the store.
     """
     record, profile, lanes = context.record, utterance.profile, len(utterance.targets)
+    stream = utterance.stream
     job_id, sound, also = identity_of(record, utterance, target)
     # All languages of one utterance belong on one node, which recognises the speech once.
     in_turn = utterance.in_turn or lanes > 1
@@ -100,6 +101,8 @@ def build_job(
             lanes=lanes,
             sound=sound,
             also=also,
+            stream=stream.id if stream is not None else "",
+            stream_node=stream.holder if stream is not None else "",
         ),
         assign=_assignment(context, utterance, target, job_id, cuts),
         audio=utterance.audio,
@@ -182,6 +185,7 @@ def _template(record: SessionRecord, profile: Profile, target: Target) -> JobAss
         partial_update_interval_ms=profile.partial_ms,
         trace_id="",
         glossary=profile.terms_of(target.language) if profile.glossary else (),
+        tts_parts=True if profile.tts_parts and not target.audience else None,
     )
 
 
@@ -229,9 +233,11 @@ def padding_of(trigger: str, cuts: SegmentationSettings) -> int | None:
     """Return how much silence a node is asked to append."""
     if trigger == "manual":
         return cuts.padding_manual_ms
-    return cuts.padding_auto_ms if trigger in ("timeout", "max_duration", "session_close") else None
+    return cuts.padding_auto_ms if trigger in AUTOMATIC else None
 
 
+# Triggers of cuts that nobody asked for.
+AUTOMATIC = ("timeout", "sentence", "max_duration", "session_close")
 # At most as many digits as a trace has, not all of them zero.
 HEX = re.compile(r"[0-9a-f]{1,32}")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lingua_scheduler.errors import StoreUnavailable
+from lingua_scheduler.streams.hub import RENEW_EVERY_S
 from lingua_scheduler.tasks import AT_ONCE, all_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.session import LiveSession
     from lingua_scheduler.runtime.store_watch import StoreWatch
     from lingua_scheduler.state.keys import Cell
+    from lingua_scheduler.streams.hub import StreamHub
 
 FLEET_EVERY_S = 1.0
 MARK_EVERY_S = 0.25
@@ -62,6 +64,7 @@ class InstanceLoops:
     audience: AudienceFinder
     peers: PeerInstances
     messages: PeerMessageHandler
+    streams: StreamHub
     clock: Clock
     metrics: LiveMetrics
     log: EventLog
@@ -83,6 +86,7 @@ class InstanceLoops:
             group.create_task(self._every(MARK_EVERY_S, self._look_for_outcomes))
             group.create_task(self._every(ACKNOWLEDGE_EVERY_S, self._acknowledge))
             group.create_task(self._every(ROOMS_EVERY_S, self.refresh_rooms))
+            group.create_task(self._every(RENEW_EVERY_S, self.streams.renew))
             group.create_task(self._watch_lag())
 
     async def _every(self, seconds: float, step: Callable[[], Awaitable[Any]]) -> None:

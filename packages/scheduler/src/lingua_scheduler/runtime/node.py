@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.node_declaration import NodeDeclaration
     from lingua_scheduler.state.records import Placement
     from lingua_wire.from_node import NodeHeartbeat
-    from lingua_wire.to_node import JobAssign, ToNode
+    from lingua_wire.to_node import JobAssign, StreamAudio, StreamEnd, StreamOpen, ToNode
 
 # The boot id of a node that sends none: its restarts cannot be seen.
 NO_BOOT = "-"
+# How many streams of a socket are remembered, so that their jobs can name them.
+STREAMS_KNOWN_MAX = 4096
 
 
 class NodeTraits(NamedTuple):
@@ -65,6 +67,7 @@ class LiveNode:
         self.declaration = declaration
         self.tenant = tenant
         self.max_jobs = max_jobs
+        self.max_streams = 0
         self.boot = declaration.register.boot_id or NO_BOOT
         # It acknowledges jobs: it declared so, or it did so before.
         self.acks = bool(declaration.register.sends_acks)
@@ -77,6 +80,8 @@ class LiveNode:
         # It was asked to register elsewhere: its disconnecting is no loss.
         self.is_sent_away = False
         self.assigned = 0
+        # Streams that this socket heard lately, oldest first.
+        self._streams: dict[str, None] = {}
 
     @property
     def traits(self) -> NodeTraits:
@@ -106,9 +111,9 @@ class LiveNode:
         """Note that new work was stopped or resumed for it."""
         self.is_draining = is_draining
 
-    def limit_slots(self, slots: int) -> None:
-        """Note how many jobs it may hold."""
-        self.max_jobs = slots
+    def limit_slots(self, slots: int, streams: int) -> None:
+        """Note how many jobs it may hold, and how many streams."""
+        self.max_jobs, self.max_streams = slots, streams
 
     # What it is sent
 
@@ -120,9 +125,27 @@ class LiveNode:
             audio=job.audio,
             context_reset=placement.context_reset,
             deadline_ms=left_ms,
+            stream_id=job.spec.stream if job.spec.stream in self._streams else None,
         )
         self.assigned += 1
         return self.outlet.assign(message, job.spec.lane if job.lanes > 1 else "")
+
+    def open_stream(self, message: StreamOpen) -> bool:
+        """Let it listen while one speaks; tells whether the socket was open."""
+        while len(self._streams) >= STREAMS_KNOWN_MAX:
+            del self._streams[next(iter(self._streams))]
+        self._streams[message.stream_id] = None
+        return self.outlet.send(message)
+
+    def feed_stream(self, message: StreamAudio) -> bool:
+        """Send audio of a stream; tells whether the socket was open."""
+        return self.outlet.send(message)
+
+    def end_stream(self, message: StreamEnd) -> None:
+        """Let it listen no longer; after a cut the job follows and names the stream."""
+        if message.reason != "cut":
+            self._streams.pop(message.stream_id, None)
+        self.outlet.send(message)
 
     def cancel(self, job_id: str, attempt: int, reason: str) -> None:
         """Ask the node to drop a job."""

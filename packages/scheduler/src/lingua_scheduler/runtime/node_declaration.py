@@ -52,6 +52,11 @@ class NodeDeclaration(msgspec.Struct, frozen=True):
             return self
         return NodeDeclaration(self.register, services, by_type, languages)
 
+    def streams_within(self, slots_max: int | None) -> int:
+        """Return how many streams the node takes; no more than the slots that it is allowed."""
+        streams = self.register.max_streams or 0
+        return streams if slots_max is None else min(streams, slots_max)
+
     @property
     def is_fit(self) -> bool:
         """Tell whether any core service works, which makes a heartbeat a good one."""

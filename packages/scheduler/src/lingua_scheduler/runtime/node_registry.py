@@ -81,23 +81,25 @@ class NodeRegistry:
         node_id = register.node_id or f"node-{secrets.token_hex(4).upper()}"
         identifier("node_id", node_id)
         slots = register.max_jobs or self.settings.nodes.max_jobs
+        declaration = NodeDeclaration.of_registration(register)
         node = LiveNode(
             node_id,
             secrets.token_hex(8),
             outlet,
-            NodeDeclaration.of_registration(register),
+            declaration,
             tenant=tenant,
             max_jobs=min(slots, slots_max or slots),
         )
+        node.limit_slots(node.max_jobs, declaration.streams_within(slots_max))
         await self._enter(node)
         return node
 
     async def set_slots_max(self, node: LiveNode, slots_max: int | None) -> None:
-        """Give a node as many slots as it declared, but no more than `slots_max`."""
+        """Give a node as many slots and streams as it declared, but no more than `slots_max`."""
         slots = node.declaration.register.max_jobs or self.settings.nodes.max_jobs
-        slots = min(slots, slots_max or slots)
-        if slots != node.max_jobs:
-            node.limit_slots(slots)
+        slots, streams = min(slots, slots_max or slots), node.declaration.streams_within(slots_max)
+        if (slots, streams) != (node.max_jobs, node.max_streams):
+            node.limit_slots(slots, streams)
             await self.enter_again(node)
 
     def _check(self, register: NodeRegister) -> None:
@@ -120,6 +122,7 @@ class NodeRegistry:
         about = NodeAbout(
             instance=self.instance,
             max=node.max_jobs,
+            streams=node.max_streams,
             acks=node.acks,
             silence_ms=self.settings.nodes.silence_ms,
             info=f"{declaration.register.platform} {declaration.register.version}"[:128],

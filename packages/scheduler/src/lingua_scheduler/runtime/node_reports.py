@@ -16,6 +16,7 @@ import msgspec
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.jobs.job import JobState
 from lingua_scheduler.jobs.result import encode_result, stored, verdict_of, without_sound
+from lingua_scheduler.peers.messages import SpeechPart
 from lingua_scheduler.session.timeline import timeline
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.tasks import all_of
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.retry import StoreRetry
     from lingua_scheduler.state.store import Store
     from lingua_scheduler.tasks import Tasks
-    from lingua_wire.from_node import JobResult, NodeAsrPartial
+    from lingua_wire.from_node import JobAudioPart, JobResult, NodeAsrPartial
 
 # A job that ends sooner than this is never marked in the store as accepted or running.
 MARK_AFTER_MS = 500
@@ -237,6 +238,24 @@ class NodeReports:
             return
         job.accepted(self.clock.now_ms(), is_running=True)
         job.owner.notifier.partial(job, report.text, is_final=report.is_final)
+
+    def audio_part(self, node: LiveNode, report: JobAudioPart) -> None:
+        """Pass on a part of the spoken translation, while the job has no outcome."""
+        job = self.held.get(report.job_id)
+        if job is None or job.node != node.id or job.times.settled:
+            return
+        if report.attempt_id == job.attempt and job.assign.tts_parts:
+            job.owner.notifier.part(
+                job,
+                SpeechPart(
+                    session=job.spec.session,
+                    job=job.id,
+                    attempt=report.attempt_id,
+                    part_index=report.part_index,
+                    audio=report.audio,
+                    audio_format=report.audio_format,
+                ),
+            )
 
     # Periodically
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # How long nodes that were on a former process of this name have to come back with their jobs.
 COME_BACK_MS = 2000
+# The first release that knows messages about partial results.
+PARTIALS_SINCE = (0, 2)
 
 
 class PeerInstances:
@@ -99,6 +101,12 @@ class PeerInstances:
         away = {self._instance, *leaving}
         return any(name not in away and not row.draining for name, row in view.alive.items())
 
+    def know_partials(self, instance: str) -> bool:
+        """Tell whether an instance is of a release that knows partial results."""
+        view = self.presence.view
+        row = view.alive.get(instance) if view is not None else None
+        return row is not None and release_of(row.about.version) >= PARTIALS_SINCE
+
     def speaks_for(self, place: int) -> bool:
         """Tell whether this instance reports the counts of the cell at a place.
 
@@ -152,3 +160,9 @@ class PeerInstances:
                 await self.presence.leave()
         except (StoreUnavailable, TimeoutError):
             self._log("instance.left_to_others", instance=self._instance)
+
+
+def release_of(version_text: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version; of an unknown one, none."""
+    numbers = version_text.split(".")[:2]
+    return tuple(int(number) for number in numbers) if all(map(str.isdigit, numbers)) else ()

@@ -12,16 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 from lingua_scheduler.peers.messages import (
     ClientMessage,
+    CloseStream,
+    FeedStream,
     JobProgress,
     ListenerOutcomeReady,
+    OpenStream,
     OutcomesReady,
+    PartialHeard,
     PartialTranscript,
     PushJob,
     ResendAudio,
     RoomChanged,
     SessionProblem,
     SessionTaken,
+    SpeechPart,
     StopAttempt,
+    StreamGone,
+    StreamText,
     Undeliverable,
 )
 
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.effects import Effects
     from lingua_scheduler.runtime.job import LiveJob
     from lingua_scheduler.runtime.session import LiveSession
+    from lingua_scheduler.runtime.stream_parts import StreamParts
     from lingua_scheduler.tasks import Tasks
 
 
@@ -54,6 +62,7 @@ class PeerMessageHandler:
         rooms: RoomService,
         cache: RoomCache,
         fanout: Fanout,
+        streams: StreamParts,
     ) -> None:
         self._effects = effects
         self._peers = effects.peers
@@ -76,6 +85,13 @@ class PeerMessageHandler:
             SessionTaken: self._taken,
             ClientMessage: lambda message: rooms.receive_relayed(message.session, message.message),
             ListenerOutcomeReady: fanout.receive,
+            OpenStream: streams.hosted.open,
+            FeedStream: streams.hosted.feed,
+            CloseStream: streams.hosted.close,
+            StreamText: lambda message: streams.hub.heard(message.partial),
+            StreamGone: lambda message: streams.hub.lost(message.stream),
+            PartialHeard: streams.router.receive,
+            SpeechPart: self._part,
         }
 
     async def apply(self, received: ReceivedMessage) -> None:
@@ -133,7 +149,7 @@ class PeerMessageHandler:
     # To a session's owner
 
     def _job_of(
-        self, message: JobProgress | PartialTranscript | SessionProblem | ResendAudio
+        self, message: JobProgress | PartialTranscript | SessionProblem | ResendAudio | SpeechPart
     ) -> LiveJob | None:
         return self._jobs.get(message.job)
 
@@ -166,6 +182,11 @@ class PeerMessageHandler:
         job = self._job_of(message)
         if job is not None and message.attempt >= job.attempt:
             job.owner.notifier.partial(job, message.text, is_final=message.is_final)
+
+    def _part(self, message: SpeechPart) -> None:
+        job = self._job_of(message)
+        if job is not None:
+            job.owner.notifier.part(job, message)
 
     def _trouble(self, message: SessionProblem) -> None:
         job = self._job_of(message)

@@ -14,7 +14,7 @@ from lingua_scheduler.runtime.client_notifier import code_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lingua_scheduler.peers.messages import PeerMessage
+    from lingua_scheduler.peers.messages import PeerMessage, SpeechPart
     from lingua_scheduler.runtime.job import LiveJob
 
     Write = Callable[[str, PeerMessage], None]
@@ -52,6 +52,10 @@ class RemoteNotifier:
             self._write(
                 self._owner, SessionProblem(self._session, job.id, code, code.failure, None)
             )
+
+    def part(self, job: LiveJob, part: SpeechPart) -> None:  # noqa: ARG002 the part names it
+        """Pass on a part of the spoken translation."""
+        self._write(self._owner, part)
 
     def store_lost(self) -> None:
         """Report nothing: no job is submitted here for a session elsewhere."""

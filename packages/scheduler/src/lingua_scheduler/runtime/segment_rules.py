@@ -23,12 +23,22 @@ def rules_of(cuts: SegmentationSettings) -> SegmentRules:
         short_merge_ms=cuts.short_merge_ms,
         silence_ms=cuts.silence_ms,
         slice_search_ms=cuts.slice_search_ms,
+        silence_min_ms=cuts.silence_min_ms,
+        silence_max_ms=cuts.silence_max_ms,
+        sentence_min_ms=cuts.sentence_min_ms if cuts.sentence_cuts else 0,
     )
 
 
 def rules_for(cuts: SegmentationSettings, profile: Profile) -> SegmentRules:
     """Return the rules of a session."""
     rules = rules_of(cuts)
-    if profile.silence_ms is None:
-        return rules
-    return replace(rules, silence_ms=profile.silence_ms)
+    if profile.silence_ms is not None:
+        rules = replace(rules, silence_ms=profile.silence_ms)
+    if profile.silence_min_ms is not None:
+        rules = replace(rules, silence_min_ms=profile.silence_min_ms)
+    if profile.silence_max_ms is not None:
+        rules = replace(rules, silence_max_ms=profile.silence_max_ms)
+    if profile.sentence_cuts is not None:
+        sentence_min_ms = cuts.sentence_min_ms if profile.sentence_cuts else 0
+        rules = replace(rules, sentence_min_ms=sentence_min_ms)
+    return rules

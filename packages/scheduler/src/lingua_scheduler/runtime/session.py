@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from lingua_scheduler.jobs.profile import Profile
     from lingua_scheduler.metrics import LiveMetrics
     from lingua_scheduler.runtime.admission import Admission
-    from lingua_scheduler.runtime.client_notifier import ClientNotifier, Outlet
+    from lingua_scheduler.runtime.client_notifier import ClientNotifier
     from lingua_scheduler.runtime.delivery import Deliverer
     from lingua_scheduler.runtime.effects import Effects
     from lingua_scheduler.runtime.language_changes import LanguageChanges
     from lingua_scheduler.runtime.lifecycle import Lifecycle
+    from lingua_scheduler.runtime.outlet import Outlet
     from lingua_scheduler.runtime.reopening import Reopening
     from lingua_scheduler.runtime.session_state import SessionRecord
     from lingua_scheduler.runtime.speech_input import SpeechInput

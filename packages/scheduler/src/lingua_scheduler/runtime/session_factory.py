@@ -37,6 +37,7 @@ from lingua_scheduler.runtime.whole_utterances import WholeUtterances
 from lingua_scheduler.session.ledger import CoverageLedger
 from lingua_scheduler.session.rate import TokenBucket
 from lingua_scheduler.session.segmenter import Segmenter
+from lingua_scheduler.streams.session_streams import SessionStreams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,8 +57,10 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.job_table import JobTable
     from lingua_scheduler.runtime.lifecycle import Lifecycle
     from lingua_scheduler.runtime.session_state import SessionRecord
+    from lingua_scheduler.runtime.stream_parts import StreamParts
     from lingua_scheduler.state.retry import StoreRetry
     from lingua_scheduler.state.store import Store
+    from lingua_scheduler.streams.session_streams import StreamHooks
     from lingua_scheduler.tasks import Tasks
 
 
@@ -81,6 +84,7 @@ class SessionFactory:
     results: SharedResults
     report: DeliveryReport
     job_log: JobLog
+    streams: StreamParts
 
     def build(
         self,
@@ -91,7 +95,7 @@ class SessionFactory:
         """Return a session that is connected to nothing yet."""
         settings, sessions = self.settings, self.settings.sessions
         languages = LanguageChanges(profile)
-        notifier = ClientNotifier(record.id, self.clock)
+        notifier = ClientNotifier(record.id, self.clock, profile)
         deliverer = self._deliverer(
             record, notifier, lambda at, fate, why, lane: admission.settled(at, fate, why, lane)
         )
@@ -126,7 +130,7 @@ class SessionFactory:
             input=self._input(
                 admission,
                 languages,
-                notifier,
+                deliverer,
                 lambda turn: self.tasks.start(session.end_turn(turn)),
             ),
             utterances=utterances,
@@ -289,7 +293,7 @@ class SessionFactory:
         self,
         admission: Admission,
         languages: LanguageChanges,
-        notifier: ClientNotifier,
+        deliverer: Deliverer,
         end_turn: Callable[[str], None],
     ) -> SpeechInput:
         cuts, profile = self.settings.segmentation, languages.profile
@@ -300,11 +304,42 @@ class SessionFactory:
             admission=admission,
             segmenter=Segmenter(rules_for(cuts, profile), profile.audio, detector),
             languages=languages,
-            notifier=notifier,
+            notifier=deliverer.notifier,
             clock=self.clock,
             metrics=self.metrics,
             lifecycle=self.lifecycle,
             retry=self.retry,
             end_turn=end_turn,
+            streams=lambda hooks: self._streams(admission, languages, deliverer, hooks),
         )
         return SpeechInput(uses, cuts.max_bytes)
+
+    def _streams(
+        self,
+        admission: Admission,
+        languages: LanguageChanges,
+        deliverer: Deliverer,
+        hooks: StreamHooks,
+    ) -> SessionStreams | None:
+        """Return what lets nodes listen to a session; None if nobody wants that now."""
+        settings, record, audio = self.settings.streams, deliverer.record, languages.profile.audio
+        profile = languages.profile
+
+        def is_wanted() -> bool:
+            wants = profile.partials or profile.old_partials
+            return wants or self.audience.is_in_room(record.id)
+
+        if not settings.enabled or not is_wanted():
+            return None
+        return SessionStreams(
+            record=record,
+            hooks=hooks,
+            hub=self.streams.hub,
+            router=self.streams.router,
+            clock=self.clock,
+            is_wanted=is_wanted,
+            profile=lambda: languages.profile,
+            next_index=lambda: admission.parts.indices.next,
+            context=lambda: deliverer.groups.context,
+            open_bytes=max(1, audio.bytes_lasting(settings.open_after_ms)),
+        )

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from lingua_scheduler.metrics import LiveMetrics
     from lingua_scheduler.rooms.membership import RoomMembership
     from lingua_scheduler.rooms.service import RoomService
-    from lingua_scheduler.runtime.client_notifier import Outlet
     from lingua_scheduler.runtime.effects import Effects
+    from lingua_scheduler.runtime.outlet import Outlet
     from lingua_scheduler.runtime.pairing import Pairing
     from lingua_scheduler.runtime.session import LiveSession
     from lingua_scheduler.runtime.session_factory import SessionFactory

@@ -14,6 +14,7 @@ from lingua_scheduler.runtime.lifecycle import InstanceState
 from lingua_scheduler.runtime.session_state import SessionState
 from lingua_scheduler.runtime.utterance import PendingUtterance
 from lingua_scheduler.session.segmenter import NEVER_BYTES, SequenceGap, UtteranceCut
+from lingua_scheduler.streams.session_streams import StreamHooks
 from lingua_wire.errors import InvalidMessage
 from lingua_wire.to_client import AudioAck, Gap
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.lifecycle import Lifecycle
     from lingua_scheduler.session.segmenter import Event, Segmenter
     from lingua_scheduler.state.retry import StoreRetry
+    from lingua_scheduler.streams.session_streams import SessionStreams
+    from lingua_wire.from_node import StreamPartial
 
 # Looked up once, not for every chunk.
 MOVING: Final = SessionState.MOVING
@@ -49,6 +52,8 @@ class SpeechDependencies:
     retry: StoreRetry
     # How a turn without a closing part is ended.
     end_turn: Callable[[str], None]
+    # What lets nodes listen to the session; None while nobody wants that.
+    streams: Callable[[StreamHooks], SessionStreams | None]
 
 
 class SpeechInput:
@@ -69,6 +74,7 @@ class SpeechInput:
         "_silent_before_ms",
         "_silent_noted_ms",
         "_sliced_turn",
+        "_streams",
         "_timer",
         "_timer_at_ms",
         "_turn_ids",
@@ -96,6 +102,7 @@ class SpeechInput:
         self._timer_at_ms = inf
         self._turn_ids: dict[int, str] = {}
         self._sliced_turn = -1
+        self._streams = uses.streams(self._stream_hooks)
         # Silence in the stream: under former owners, and here as far as it is in the ledger.
         self._silent_before_ms = 0
         self._silent_noted_ms = 0
@@ -141,19 +148,32 @@ class SpeechInput:
         if self._lifecycle.state is DRAINING:
             self._refuse(data, seq, "shutdown")
             return
-        if self._backlog.is_paused and data and not self._uses.admission.has_room():
-            self._refuse(data, seq, "backpressure")
-            data = b""
+        if self._backlog.is_paused:
+            data = self._unless_full(data, seq)
         now = self._clock.now_ms()
         events = segmenter.chunk(
             data, is_final=is_final, now_ms=now, client_ts_ms=client_ts_ms, seq=seq
         )
-        if events:
-            self._handle(events, now)
-        elif is_final and segmenter.is_idle:
-            self._uses.metrics.speech.empty_finalize_total.inc()
+        if events or is_final:
+            self._handle_chunk(events, now)
         if self._cut_timer.due_ms < self._timer_at_ms:
             self._arm(self._cut_timer.due_ms, now)
+        if self._streams is not None:
+            self._streams.collected(now)
+
+    def _handle_chunk(self, events: tuple[Event, ...], now_ms: float) -> None:
+        """Handle what a chunk caused; a final one without audio ends nothing."""
+        if events:
+            self._handle(events, now_ms)
+        elif self._segmenter.is_idle:
+            self._uses.metrics.speech.empty_finalize_total.inc()
+
+    def _unless_full(self, data: bytes, seq: int | None) -> bytes:
+        """Return audio that may still wait; audio beyond that is refused."""
+        if not data or self._uses.admission.has_room():
+            return data
+        self._refuse(data, seq, "backpressure")
+        return b""
 
     def _unusable(self, size: int) -> InvalidMessage:
         """Return what is wrong with a chunk of so many bytes."""
@@ -197,6 +217,9 @@ class SpeechInput:
 
     def acknowledge(self) -> None:
         """Acknowledge chunks that were silence: utterances are acknowledged on acceptance."""
+        if self._streams is None:
+            # Others who hear this session may want words while it speaks.
+            self._streams = self._uses.streams(self._stream_hooks)
         seq, admission = self._segmenter.settled_seq, self._uses.admission
         if seq is None or not self._record.is_resumable or admission.is_owed:
             return
@@ -238,6 +261,8 @@ class SpeechInput:
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._timer_at_ms = None, inf
+        if self._streams is not None:
+            self._streams.drop()
 
     def rearm(self) -> None:
         """Set the timer to when the segmenter may cut by time."""
@@ -294,6 +319,7 @@ class SpeechInput:
             turn=self._turn_of(cut),
             in_turn=cut.turn == self._sliced_turn,
             is_slice=cut.is_slice,
+            stream=self._streams.cut(len(cut.audio)) if self._streams is not None else None,
         )
         uses.admission.admit(utterance)
 
@@ -304,6 +330,26 @@ class SpeechInput:
         if cut.closes_turn:
             del self._turn_ids[cut.turn]
         return turn
+
+    @property
+    def _stream_hooks(self) -> StreamHooks:
+        return StreamHooks(self._segmenter, self._continued_turn, self._use_hint)
+
+    def _continued_turn(self) -> str:
+        turn = self._segmenter.turn
+        return self._turn_ids.get(turn.number, "") if turn.is_sliced else ""
+
+    def _use_hint(self, partial: StreamPartial) -> None:
+        now = self._clock.now_ms()
+        events = self._segmenter.hint(
+            now,
+            upto_ms=partial.upto_ms,
+            is_complete=partial.is_complete,
+            sentence_end_ms=partial.sentence_end_ms,
+        )
+        if events:
+            self._handle(events, now)
+            self.rearm()
 
     async def until_addressed(self) -> None:
         """Wait until the audience of everything that was cut is known."""

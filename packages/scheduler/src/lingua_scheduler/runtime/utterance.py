@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lingua_scheduler.jobs.profile import Profile, Target
+    from lingua_scheduler.state.stream_scripts import OpenedStream
 
 
 class StreamPosition(NamedTuple):
@@ -61,6 +62,8 @@ class PendingUtterance(msgspec.Struct, eq=False, kw_only=True):
     is_accepted_sent: bool = False
     # Where the audio before it ends, if its client may resume from there.
     before: StreamPosition = STREAM_START
+    # The node that heard it while it was spoken.
+    stream: OpenedStream | None = None
 
     @property
     def length_ms(self) -> int:

@@ -7,12 +7,17 @@ nothing. The caller numbers utterances, creates jobs, informs the client and cal
 
     chunk ──► buffer ──► manual, after a hangover ─────────► cut, closes the turn
                     ├──► pause, silence (short: held) ─────► cut, closes the turn
+                    ├──► sentence, where a node heard its end ► cut, closes the turn
                     ├──► max_duration, after a hangover ───► slice, the turn continues
                     └──► max_bytes ────────────────────────► slice, the turn continues
 
 A slice ends at the quietest point within `slice_search_ms` before its end; the rest begins the
 next one. A long chunk of pcm16 that would exceed the limits is processed in parts, as if the parts
 had arrived one by one.
+
+A node that listens while one speaks gives hints: where a sentence ended, and whether the text so
+far is a whole one. Less silence ends a whole sentence, more one that plainly is not. Without hints
+nothing changes.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.session.speech_buffer import SpeechChunk
     from lingua_scheduler.session.voice import VoiceDetector
 
-Trigger = Literal["manual", "timeout", "max_duration", "max_bytes", "session_close"]
+Trigger = Literal["manual", "timeout", "sentence", "max_duration", "max_bytes", "session_close"]
 
 NEVER_BYTES = 1 << 62
 # The loudness of this much audio around a boundary is compared in the search for a quiet point.
@@ -45,6 +50,9 @@ SEARCHED_PART = 3
 # Chunks longer than this are processed in parts if they would exceed the limits.
 LONG_MS = 1000
 PART_MS = 100
+# How far from the end of a sentence a cut is searched, before and after it.
+SENTENCE_BEFORE_MS = 100
+SENTENCE_AFTER_MS = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,11 @@ class SegmentRules:
     preroll_ms: int = 300
     # How far back from its end a slice of pcm16 is searched for a quiet point.
     slice_search_ms: int = 0
+    # The silence that ends a whole sentence, and one that plainly is not; 0: as `silence_ms`.
+    silence_min_ms: int = 0
+    silence_max_ms: int = 0
+    # The shortest sentence that is cut where a node heard its end; 0: none is.
+    sentence_min_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +129,10 @@ class CutLimits:
     part_bytes: int
     short_bytes: int
     silence_bytes: int
+    # The silence after a whole sentence, and after one that plainly is not.
+    silence_min_bytes: int
+    silence_max_bytes: int
+    sentence_min_bytes: int
 
 
 @lru_cache(maxsize=64)
@@ -126,6 +143,9 @@ def limits_of(rules: SegmentRules, audio_format: AudioFormat) -> CutLimits:
     limit_bytes = min(max_duration_bytes, rules.max_bytes)
     # Only pcm16 can be divided; other formats are opaque.
     is_pcm16 = audio_format.name == PCM16
+    silence_bytes = size(rules.silence_ms) if rules.silence_ms else NEVER_BYTES
+    shortest = size(rules.silence_min_ms) if rules.silence_min_ms else silence_bytes
+    longest = size(rules.silence_max_ms) if rules.silence_max_ms else silence_bytes
     return CutLimits(
         max_duration_bytes=max_duration_bytes,
         overdue_bytes=max_duration_bytes + size(rules.hangover_auto_ms),
@@ -133,7 +153,10 @@ def limits_of(rules: SegmentRules, audio_format: AudioFormat) -> CutLimits:
         long_bytes=min(size(LONG_MS), limit_bytes) if is_pcm16 else NEVER_BYTES,
         part_bytes=size(PART_MS),
         short_bytes=size(rules.short_merge_ms),
-        silence_bytes=size(rules.silence_ms) if rules.silence_ms else NEVER_BYTES,
+        silence_bytes=silence_bytes,
+        silence_min_bytes=min(shortest, silence_bytes),
+        silence_max_bytes=max(longest, silence_bytes),
+        sentence_min_bytes=size(rules.sentence_min_ms) if rules.sentence_min_ms else NEVER_BYTES,
     )
 
 
@@ -147,7 +170,7 @@ class SequenceGap(NamedTuple):
 class Segmenter:
     """Cuts one session's chunks; every input carries a server clock that never goes back.
 
-    `silent_ms` and `silent_bytes` count the silence that was passed over: at any time they, the
+    `account` counts the silence that was passed over: at any time it, the
     cuts and the audio that `flush` would still return make up the admitted audio. A detector is
     used for pcm16 only.
     """
@@ -163,9 +186,13 @@ class Segmenter:
         "_limits",
         "_now_ms",
         "_rules",
+        "_silence_bytes",
         "_turn",
+        "account",
+        "collected",
         "next_seq",
         "timer",
+        "turn",
     )
 
     def __init__(
@@ -173,20 +200,23 @@ class Segmenter:
     ) -> None:
         self._rules = rules
         self._limits = limits_of(rules, audio_format)
+        # The silence that ends this utterance; hints of a node change it.
+        self._silence_bytes = self._limits.silence_bytes
         self._format = audio_format
         self._detector = detector if audio_format.name == PCM16 else None
         # The clock of the latest input, and of the latest chunk that is kept in `_lead`.
         self._now_ms = -inf
         self._heard_at_ms = -inf
-        self._buffer = SpeechBuffer()
+        # What is collected of an utterance; others only read it, as the turn and the account.
+        self.collected = self._buffer = SpeechBuffer()
         # Tells when `tick` must be called next.
         self.timer = CutTimer(rules.pause_ms or inf)
         # The buffer was too short to cut at the end of the pause: it waits one more pause.
         self._is_held = False
-        self._turn = SpeechTurn()
+        self.turn = self._turn = SpeechTurn()
         # Only with a detector: the latest unvoiced chunks before the turn's voice.
         self._lead = Preroll(audio_format.bytes_lasting(rules.preroll_ms))
-        self._account = AudioAccount(audio_format)
+        self.account = self._account = AudioAccount(audio_format)
         # The number of the next chunk, once a chunk had a number.
         self.next_seq: int | None = None
 
@@ -204,11 +234,6 @@ class Segmenter:
     def silent_ms(self) -> int:
         """Return how much audio was passed over as silence."""
         return self._account.silent_ms
-
-    @property
-    def silent_bytes(self) -> int:
-        """Return how much audio was passed over as silence, in bytes."""
-        return self._account.silent_bytes
 
     @property
     def settled_seq(self) -> int | None:
@@ -279,9 +304,60 @@ class Segmenter:
             buffer.complete_at(seq)
         if is_final:
             return events + self._finalize()
-        if self._turn.unvoiced_bytes >= limits.silence_bytes or buffer.size >= limits.limit_bytes:
+        if self._turn.unvoiced_bytes >= self._silence_bytes or buffer.size >= limits.limit_bytes:
             return events + self._cut_at_limit()
         return events
+
+    # Hints of a node that listens.
+
+    def hint(
+        self,
+        now_ms: float,
+        *,
+        upto_ms: float = inf,
+        is_complete: bool | None = None,
+        sentence_end_ms: int | None = None,
+    ) -> tuple[Event, ...]:
+        """Use what a node heard up to a place in the utterance, which may end it.
+
+        If a sentence has ended and speech goes on, it is cut there. Less silence ends a whole
+        sentence, more one that plainly is not; a voice makes that void.
+        """
+        events = self._advance(now_ms)
+        if not events and sentence_end_ms is not None:
+            events = self._end_sentence(sentence_end_ms)
+        if events or is_complete is None:
+            return events
+        return self._expect(upto_ms, is_complete=is_complete)
+
+    def _expect(self, upto_ms: float, *, is_complete: bool) -> tuple[Event, ...]:
+        limits, unvoiced_bytes = self._limits, self._turn.unvoiced_bytes
+        voiced_ms = self._format.duration_ms(self._buffer.size - unvoiced_bytes)
+        if not unvoiced_bytes or upto_ms < voiced_ms:
+            return NOTHING
+        self._silence_bytes = limits.silence_min_bytes if is_complete else limits.silence_max_bytes
+        return self._cut_at_limit() if self._is_at_limit() else NOTHING
+
+    def _end_sentence(self, at_ms: int) -> tuple[Event, ...]:
+        count = 0
+        if self.timer.hangover is None:
+            count = self._chunks_of_sentence(self._format.bytes_lasting(at_ms))
+        return self._cut("sentence", count) if count else NOTHING
+
+    def _chunks_of_sentence(self, end_bytes: int) -> int:
+        """Return how many chunks a sentence that ends there takes; 0: it cannot be cut there."""
+        if end_bytes < self._limits.sentence_min_bytes or self._format.name != PCM16:
+            return 0
+        size, audio = self._format.bytes_lasting, self._buffer.audio
+        last_bytes, at, count = end_bytes + size(SENTENCE_AFTER_MS), 0, 0
+        for chunk in audio:
+            if at + len(chunk) > last_bytes:
+                break
+            at, count = at + len(chunk), count + 1
+        first_bytes = end_bytes - size(SENTENCE_BEFORE_MS)
+        if count == len(audio) or at < first_bytes:
+            return 0
+        return quietest_end(audio[:count], at - first_bytes, size(QUIET_WINDOW_MS))
 
     def tick(self, now_ms: float) -> tuple[Event, ...]:
         """Do what is due; afterwards the deadline is in the future."""
@@ -390,6 +466,7 @@ class Segmenter:
     def _begin_to_speak(self) -> None:
         """Begin to speak, with the silence before it, or go on after silence within the turn."""
         self._turn.hear_voice()
+        self._silence_bytes = self._limits.silence_bytes
         self._drop_old_lead()
         if self._lead.size:
             for chunk in self._lead.take():
@@ -419,12 +496,12 @@ class Segmenter:
     def _is_at_limit(self) -> bool:
         limits = self._limits
         is_full = self._buffer.size >= limits.limit_bytes
-        return is_full or self._turn.unvoiced_bytes >= limits.silence_bytes
+        return is_full or self._turn.unvoiced_bytes >= self._silence_bytes
 
     def _cut_at_limit(self) -> tuple[Event, ...]:
         size, rules, limits = self._buffer.size, self._rules, self._limits
         hangover = self.timer.hangover
-        is_silent = self._turn.unvoiced_bytes >= limits.silence_bytes
+        is_silent = self._turn.unvoiced_bytes >= self._silence_bytes
         if is_silent and size >= max(limits.short_bytes, 1) and hangover != "manual":
             return self._cut("timeout")
         if size >= rules.max_bytes:
@@ -439,12 +516,13 @@ class Segmenter:
         self.timer.start_hangover("max_duration", self._now_ms + rules.hangover_auto_ms)
         return NOTHING
 
-    def _cut(self, trigger: Trigger) -> tuple[Event, ...]:
-        """Return the buffer, or for a slice the part before a quiet point.
+    def _cut(self, trigger: Trigger, count: int = 0) -> tuple[Event, ...]:
+        """Return the buffer, or its first `count` chunks; a slice ends at a quiet point.
 
-        The rest after a slice is the beginning of the turn's next utterance.
+        The rest after a slice is the beginning of the turn's next utterance; the rest after a
+        sentence is that of the next turn.
         """
-        taken = self._buffer.take(self._chunks_for(trigger))
+        taken = self._buffer.take(count or self._chunks_for(trigger))
         start_ms, end_ms = self._account.settle(len(taken.audio))
         cut = UtteranceCut(
             audio=taken.audio,
@@ -459,8 +537,9 @@ class Segmenter:
         )
         self.timer.end_hangover()
         self._is_held = False
+        self._silence_bytes = self._limits.silence_bytes
         if cut.closes_turn:
-            self._turn.start_next()
+            self._turn.start_next(spoken_bytes=self._buffer.size)
         else:
             self._turn.add_slice()
         self._rearm()

@@ -44,6 +44,10 @@ class SpeechBuffer:
         """Return the audio of each chunk."""
         return [chunk[0] for chunk in self._chunks]
 
+    def after(self, count: int) -> bytes:
+        """Return the audio of all chunks after the first `count`."""
+        return b"".join([chunk[0] for chunk in self._chunks[count:]])
+
     def add(self, chunk: SpeechChunk, at_ms: float) -> None:
         """Append a chunk."""
         self._chunks.append(chunk)

@@ -34,9 +34,9 @@ class SpeechTurn:
         """Count the silence from now on."""
         self.unvoiced_bytes = 0
 
-    def start_next(self) -> None:
-        """Begin the next turn."""
+    def start_next(self, spoken_bytes: int = 0) -> None:
+        """Begin the next turn; so much of it has been spoken already."""
         self.number += 1
         self.is_sliced = False
-        self.is_speaking = False
-        self.unvoiced_bytes = 0
+        self.is_speaking = spoken_bytes > 0
+        self.unvoiced_bytes = min(self.unvoiced_bytes, spoken_bytes)

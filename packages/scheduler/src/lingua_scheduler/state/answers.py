@@ -188,7 +188,7 @@ def read_node_row(raw: list[Any], now_ms: int) -> NodeRow:
     """Read one node of a page."""
     text = [item.decode() if isinstance(item, bytes) else item for item in raw]
     node, status, draining, over, slots, extra, pool, boot, *rest = text
-    acks, instance, leased, score, beat_at_ms, info, held, pressure = rest
+    acks, instance, leased, score, beat_at_ms, info, held, pressure, *streams = rest
     return NodeRow(
         node=node,
         status=status,
@@ -206,6 +206,8 @@ def read_node_row(raw: list[Any], now_ms: int) -> NodeRow:
         info=info,
         held=held == "1",
         pressure=pressure,
+        streams=int(streams[0]),
+        streams_max=int(streams[1]),
     )
 
 

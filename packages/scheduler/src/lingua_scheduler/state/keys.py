@@ -142,6 +142,24 @@ FAMILIES = (
         "service -> ms until it counts as available again",
         "node_mark at that time",
     ),
+    KeyFamily(
+        "streams:<node>",
+        "zset",
+        "stream -> expiry; what nodes hear before its job, beside their job slots",
+        "stream_close, job_submit, its expiry; the loss of the node's socket",
+    ),
+    KeyFamily(
+        "stream:<stream>",
+        "string",
+        "the node of an open stream, so that a repeated call gets the same answer",
+        "as its lease; its PX",
+    ),
+    KeyFamily(
+        "streaming:<pool>",
+        "zset",
+        "node that can take a stream -> load of its streams",
+        "its last member leaving",
+    ),
     KeyFamily("pair:<code>", "string", "the node a pairing code is for (c0)", "its use, or its PX"),
     KeyFamily(
         "reserved",

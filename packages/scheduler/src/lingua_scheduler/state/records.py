@@ -72,6 +72,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # other languages.
     sound: str = ""
     also: tuple[str, ...] = ()
+    # The stream that a node heard before, which ends with the submit, and `cell/node` of the node.
+    stream: str = ""
+    stream_node: str = ""
 
     def is_place_of(self, other: JobSpec) -> bool:
         """Tell whether both belong to the same utterance."""
@@ -90,6 +93,8 @@ class NodeAbout(msgspec.Struct, frozen=True, kw_only=True):
     instance: str
     max: int
     silence_ms: int
+    # How many streams it takes, beside its slots.
+    streams: int = 0
     acks: bool = False
     draining: bool = False
     info: str = ""
@@ -125,8 +130,9 @@ class Placement(msgspec.Struct, frozen=True):
     ends_at_ms: int
     # The job's cell; `cell` is the node's.
     home: str = ""
-    # The node's pool; and why this node was chosen: `turn`, `preferred`, `pool` (one of the
-    # narrowest that serve the job), `fallback` (a broader one), or '' if the job had waited.
+    # The node's pool; and why this node was chosen: `turn`, `stream` (it heard the job's stream),
+    # `preferred`, `pool` (one of the narrowest that serve the job), `fallback` (a broader one), or
+    # '' if the job had waited.
     pool: str = ""
     how: str = ""
     # The considered nodes, if the policy asks for them: `pool node score`.
@@ -276,6 +282,8 @@ class WaitingJob(NamedTuple):
     affinity: str = ""
     # A node to avoid if another one can take it.
     avoid: str = ""
+    # `cell/node` of the one that heard its stream.
+    stream_node: str = ""
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -533,6 +541,9 @@ class NodeRow(NamedTuple):
     held: bool = False
     # The resources that exceed their threshold.
     pressure: str = ""
+    # Streams that it hears, and how many it takes.
+    streams: int = 0
+    streams_max: int = 0
 
 
 def request_scope(tenant: str, session: str) -> str:

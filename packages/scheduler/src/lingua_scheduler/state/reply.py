@@ -29,6 +29,7 @@ class Reply(IntEnum):
     RESTORED = 13
     DEBOUNCED = 14
     GONE = 15
+    STREAM_OPENED = 16
 
     NO_SESSION = -1
     SESSION_CLOSED = -2
@@ -99,6 +100,7 @@ MEANINGS = {
     Reply.RESTORED: "Expired marks were removed.",
     Reply.DEBOUNCED: "The same mark was set a moment ago; nothing changed.",
     Reply.GONE: "The node was removed after a long silence, or the room has ended.",
+    Reply.STREAM_OPENED: "A node listens to the utterance that is being spoken.",
     Reply.NO_SESSION: "The store has no such session: open it (again).",
     Reply.SESSION_CLOSED: "The session was closed.",
     Reply.INDEX_RELEASED: "This utterance index has been released, or was declared unwanted.",

@@ -16,6 +16,7 @@ from lingua_scheduler.state.outbox_scripts import OutboxScripts
 from lingua_scheduler.state.request_scripts import RequestScripts
 from lingua_scheduler.state.script_runner import ScriptRunner
 from lingua_scheduler.state.session_scripts import SessionScripts
+from lingua_scheduler.state.stream_scripts import StreamScripts
 
 if TYPE_CHECKING:
     from lingua_scheduler.state.connection import Connection
@@ -33,6 +34,7 @@ class Store:
         self.requests = RequestScripts(self.runner, policy)
         self.outbox = OutboxScripts(self.runner, policy)
         self.sessions = SessionScripts(self.runner, policy)
+        self.streams = StreamScripts(self.runner, policy)
         self.leases = LeaseScripts(self.runner, policy)
         self.nodes = NodeScripts(self.runner, policy)
         self.cells = CellScripts(self.runner, policy)

@@ -69,6 +69,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help=f"jobs at a time (default: measured at the start; simulated: {MAX_JOBS})",
     )
     add(
+        "--streams",
+        type=whole(0, 1024),
+        metavar="N",
+        help="speakers it hears while they speak (default: measured with the jobs; simulated: 0)",
+    )
+    add(
         "--count",
         type=whole(1, COUNT_MAX),
         default=1,
@@ -143,6 +149,20 @@ def _add_behaviour(parser: argparse.ArgumentParser) -> None:
         )
     parser.add_argument(
         "--partials", type=whole(0, 100), default=0, metavar="N", help="partial texts per job (0)"
+    )
+    parser.add_argument(
+        "--parts",
+        type=whole(0, 100),
+        default=0,
+        metavar="N",
+        help="parts of the speech per job (0)",
+    )
+    parser.add_argument(
+        "--sentence-words",
+        type=whole(0, 100),
+        default=0,
+        metavar="N",
+        help="words after which a stream hints at the end of a sentence (0: never)",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of the random numbers (0)"
@@ -248,12 +268,16 @@ def _node(
         max_jobs=args.max_jobs or MAX_JOBS,
         token=node_engines.token_of(args),
         labels=args.labels,
+        max_streams=args.streams or 0,
         tls=tls_of(args.ca),
         json_wire=args.json_wire,
         reports_usage=False,
         watch=watch,
     )
-    node.job(_simulation(args, number).handler())
+    simulation = _simulation(args, number)
+    node.job(simulation.handler())
+    if args.streams:
+        node.stream(simulation.stream_handler())
     return node
 
 
@@ -284,6 +308,8 @@ def _simulation(args: argparse.Namespace, number: int) -> Simulation:
         silent_percent=args.silent_percent,
         empty_percent=args.empty_percent,
         partials=args.partials,
+        audio_parts=args.parts,
+        sentence_words=args.sentence_words,
         # Nodes of one command must not fail at the same time.
         seed=args.seed + number,
         echo=args.echo,

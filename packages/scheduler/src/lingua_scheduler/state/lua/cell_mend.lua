@@ -4,7 +4,7 @@
 -- ARGV: now_ms, what, name, more (a time in ms, or a job)
 -- Returns: {OK, 1 | 0 something was changed}
 -- Writes: what it is told: due, job, session, outbox, audio, pending, queue, waiting, nodes, marks,
---   pool, pools, demands, instance
+--   pool, pools, demands, instance, streams, streaming
 -- Cost: O(log n); O(members) for a pool
 --- @include "includes/cell"
 local mend = {}
@@ -86,6 +86,24 @@ function mend.node(name)
     return redis.call('ZADD', BASE .. 'nodes', 0, name)
   end
   return redis.call('ZREM', BASE .. 'nodes', name) + redis.call('DEL', BASE .. 'marks:' .. name)
+end
+
+-- Streams end with their node, or when they expire.
+function mend.streams(name)
+  local key = BASE .. 'streams:' .. name
+  if redis.call('EXISTS', NODE .. name) == 0 then return redis.call('DEL', key) end
+  return redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
+end
+
+-- Only nodes of the pool rank among those of the pool that take streams.
+function mend.streaming(name)
+  local key, changed = BASE .. 'streaming:' .. name, 0
+  for _, node in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+    if redis.call('HGET', NODE .. node, 'pool') ~= name then
+      changed = changed + redis.call('ZREM', key, node)
+    end
+  end
+  return changed
 end
 
 -- A pool has the nodes that say they are in it, and is listed as long as it has any.

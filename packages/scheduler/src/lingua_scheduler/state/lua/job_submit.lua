@@ -4,16 +4,17 @@
 -- ARGV: now_ms, policy (msgpack map), audio, then for each job: id, spec (msgpack map), body, park
 --   spec: session, index, lane, demand, turn, is_slice, closes_turn, preferred, unwanted_from,
 --   audio, fence, heard_after, heard, heard_ms, speech, top, ms, lanes, sound, also; in a room:
---   audience, readers, readers_from
+--   audience, readers, readers_from; if a node has listened: stream, stream_node (`cell/node`)
 --   park: 0 = queue it if no node here can take it; 1 = park it, the caller tries other cells; 2 =
---   park it at once unless the turn's node is here (the preferred node is in another cell, or an
---   earlier job of the turn is being placed in one)
+--   park it at once unless the turn's node or that of its stream is here (the preferred node is in
+--   another cell, or an earlier job of the turn is being placed in one)
 -- Returns: [for each job: placement (begins with the job)
 --   | {QUEUED | PARKED, code, label, affinity (`cell/node,...`: asked first), avoid (a node),
 --     looked}
 --   | {DUPLICATE, state, attempt, node, outcome, seq, spec} | {refusal, label}]
 --   A request that was refused, or cancelled with its session, has no answer and is tried again.
--- Writes: job, session (order, affinity), leases, pool, due; or pending, queue, waiting
+-- Writes: job, session (order, affinity), leases, pool, due; or pending, queue, waiting; a stream
+--   of this cell ends, whatever the answer: streams, streaming, stream
 -- Cost: O(log n) in nodes, O(pools of the demand) when they are full
 --- @include "includes/cell"
 --- @include "includes/lane"
@@ -27,7 +28,9 @@
 local is_kept
 
 local function submit(job, spec_text, body, park, audio, policy)
-  local job_key = JOB .. job
+  local job_key, spec = JOB .. job, cmsgpack.unpack(spec_text)
+  local heard_by = spec.stream and streams.node_of(spec)
+  if heard_by then streams.free(heard_by, spec.stream) end
   local known, before = redis.call('HGET', job_key, 'state'), 0
   if known then
     local more = redis.call('HMGET', job_key, 'attempt', 'node', 'outcome', 'seq', 'spec', 'reason')
@@ -38,7 +41,6 @@ local function submit(job, spec_text, body, park, audio, policy)
     end
     before = tonumber(more[1])
   end
-  local spec = cmsgpack.unpack(spec_text)
   local lane, session_key = spec.lane, SESSION .. spec.session
   local names = lane_names(lane)
   local at = names[L_AT] .. spec.index
@@ -60,13 +62,13 @@ local function submit(job, spec_text, body, park, audio, policy)
   local placement, code, label, avoid
   local affinity = turn_affinity(spec)
   local elsewhere = affinity and string.match(affinity, '^(.-)/') ~= CELL
-    or not affinity and park == '2'
+    or not affinity and park == '2' and not heard_by
   if elsewhere then
     code, label = Reply.NO_AVAILABLE_NODE, 'affinity_elsewhere'
   else
     -- Attempts continue after those of a cancelled job of this id, which a node may still hold.
     placement, code, label, avoid = place(job, spec, before + 1, '', owner or '', policy,
-      park ~= '0', 'spec', spec_text, 'body', body)
+      park == '2' and not affinity and 'wanted' or park ~= '0', 'spec', spec_text, 'body', body)
   end
   local parked = not placement and (elsewhere or park ~= '0')
   if not placement then

@@ -8,7 +8,7 @@
 -- Returns: {OK, status, pool, [lease the node does not run ...], [job it should not run ...],
 --   [placement ...], drain (0 | 1)}
 --   | {NO_NODE} also if a later socket replaced this one and was lost | {FENCED}
--- Writes: node, pool, pools, demands, due
+-- Writes: node, pool, pools, demands, due, streams (without those that expired), streaming
 -- Cost: O(log n + leases)
 --- @include "includes/cell"
 --- @include "includes/lease"

@@ -3,11 +3,12 @@
 -- KEYS: due
 -- ARGV: now_ms, policy, node
 -- Returns: {OK, status, [lease to move ...]} | {GONE} removed | {NO_NODE}
--- Writes: node, pool, due; or deletes node, leases, marks
+-- Writes: node, pool, due; or deletes node, leases, marks, streams
 -- Cost: O(log n + leases)
 --- @include "includes/cell"
 --- @include "includes/lease"
 --- @include "includes/node_pool"
+--- @include "includes/streams"
 
 local function node_check(ARGV)
   local policy, node = policy_of(ARGV[2]), ARGV[3]
@@ -23,6 +24,7 @@ local function node_check(ARGV)
     status = 'offline'
     redis.call('HSET', key, 'status', status, 'block', OFFLINE, 'good', 0, 'bad', '', 'extra', 0)
     redis.call('ZADD', POOL .. pool, OFFLINE, node)
+    streams.drop(node, pool)
   end
 
   local move, leases = {}, redis.call('ZRANGE', LEASES .. node, 0, -1)
@@ -44,7 +46,7 @@ local function node_check(ARGV)
     if forget_at <= now then
       pool_leave(node, pool)
       redis.call('ZREM', BASE .. 'nodes', node)
-      redis.call('DEL', key, LEASES .. node, BASE .. 'marks:' .. node)
+      redis.call('DEL', key, LEASES .. node, BASE .. 'marks:' .. node, BASE .. 'streams:' .. node)
       redis.call('ZREM', DUE, timer, 'm|' .. node)
       return { Reply.GONE }
     end

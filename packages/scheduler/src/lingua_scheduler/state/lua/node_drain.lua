@@ -4,7 +4,7 @@
 -- KEYS: due
 -- ARGV: now_ms, policy, node, drain (0 | 1), operator (0 | 1)
 -- Returns: {OK, leases left, [placement ...]} | {NO_NODE}
--- Writes: node, pool
+-- Writes: node, pool, streaming
 -- Cost: O(log n)
 --- @include "includes/cell"
 --- @include "includes/lease"

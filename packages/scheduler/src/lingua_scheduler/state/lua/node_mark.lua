@@ -4,7 +4,7 @@
 -- ARGV: now_ms, policy, node, service ('' = drop expired marks)
 -- Returns: {OK, pool, until, [placement ...]} marked | {DEBOUNCED} already known | {RATE_LIMITED}
 --   | {RESTORED, pool, [placement ...]} | {NO_NODE}
--- Writes: marks, node, pool, pools, demands, due
+-- Writes: marks, node, pool, pools, demands, due, streaming
 -- Cost: O(log n)
 --- @include "includes/cell"
 --- @include "includes/lease"

@@ -6,10 +6,11 @@
 -- ARGV: now_ms, claim_ms, node, conn ('' = any, if it is on that instance), instance, keep_ms
 --   (more than 0: the node was asked to reconnect elsewhere and keeps its jobs for that long)
 -- Returns: {OK, [lease ...]} | {NO_NODE} | {FENCED}
--- Writes: node, pool, due
+-- Writes: node, pool, due; deletes streams
 -- Cost: O(log n + leases)
 --- @include "includes/cell"
 --- @include "includes/node_score"
+--- @include "includes/streams"
 
 local function node_offline(ARGV)
   local node, key = ARGV[3], NODE .. ARGV[3]
@@ -21,6 +22,7 @@ local function node_offline(ARGV)
   end
   redis.call('HSET', key, 'status', 'offline', 'block', OFFLINE, 'good', 0, 'bad', '', 'extra', 0)
   redis.call('ZADD', POOL .. known[2], OFFLINE, node)
+  streams.drop(node, known[2])
   local keep_ms = tonumber(ARGV[6])
   if keep_ms > 0 then
     redis.call('ZADD', DUE, now + keep_ms, 'n|' .. node)

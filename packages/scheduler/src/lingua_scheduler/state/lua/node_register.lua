@@ -1,19 +1,21 @@
 -- Registers a node. The same process (boot id) keeps its leases; a new process under the same id
--- fences the old one, whose leases are returned to be moved. An operator's drain is kept.
+-- fences the old one, whose leases are returned to be moved. Streams end with their socket. An
+-- operator's drain is kept.
 -- KEYS: due
 -- ARGV: now_ms, policy, node, boot, conn (this socket), capability (msgpack map), about (msgpack
---   map: instance, max, silence_ms, acks, draining, info, again: the same socket, which the store
---   may have lost; a newer socket keeps its place)
+--   map: instance, max, streams (how many it takes), silence_ms, acks, draining, info, again: the
+--   same socket, which the store may have lost; a newer socket keeps its place)
 -- Returns: {REGISTERED, status, pool, [lease of the fenced process ...], [placement ...]}
 --   | {RESUMED, status, pool, [as before ...], [placement ...], [lease it still has ...]}
 --   | {FENCED}
--- Writes: node, nodes, pool, pools, demands, due
+-- Writes: node, nodes, pool, pools, demands, due, streams, streaming
 -- Cost: O(log n + leases)
 --- @include "includes/cell"
 --- @include "includes/lease"
 --- @include "includes/serve_waiting"
 --- @include "includes/node_pool"
 --- @include "includes/node_state"
+--- @include "includes/streams"
 
 local function node_register(ARGV)
   local policy, node, boot, conn = policy_of(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
@@ -33,6 +35,13 @@ local function node_register(ARGV)
     'drain', drain and 1 or 0, 'over', 0, 'block', node_block(status, drain, false),
     'extra', 0, 'good', 0, 'bad', '', 'registered_at', now,
     'beat_at', now, 'orphans', orphans, 'missing', '', 'can', ARGV[6], 'info', about.info)
+  local listens = (about.streams or 0) > 0
+  if listens then
+    redis.call('HSET', key, 'streams', about.streams .. ' ' .. conn)
+  else
+    redis.call('HDEL', key, 'streams')
+  end
+  if known_pool and (known_conn ~= conn or not listens) then streams.drop(node, known_pool) end
   redis.call('ZADD', BASE .. 'nodes', 0, node)
   local pool = pool_enter(node, can, known_pool or nil)
   node_arm(node, orphans ~= '' and now + policy.claim_ms or now + about.silence_ms)

@@ -45,6 +45,7 @@ end
 local function pool_leave(node, pool)
   local key = POOL .. pool
   redis.call('ZREM', key, node)
+  redis.call('ZREM', BASE .. 'streaming:' .. pool, node)
   if redis.call('EXISTS', key) == 0 then
     redis.call('HDEL', BASE .. 'pools', pool)
     redis.call('UNLINK', DEMANDS)

@@ -3,6 +3,7 @@
 --- @include "includes/cell"
 --- @include "includes/node_score"
 --- @include "includes/serve_waiting"
+--- @include "includes/streams"
 
 -- The band of a node that gets no new work, independent of its load; 0 if it may get work.
 local function node_block(status, drain, over)
@@ -21,11 +22,12 @@ local function node_leases(node)
   return redis.call('ZRANGE', LEASES .. node, 0, -1)
 end
 
--- Updates the score of the node and, if it can take work, places waiting jobs on it.
+-- Updates the ranks of the node and, if it can take work, places waiting jobs on it.
 local function node_settled(node, policy, placed)
   local n = node_read(node)
   local score = node_score(n, leased_count(node), 0)
   redis.call('ZADD', POOL .. n[N_POOL], score, node)
+  streams.rank(node, 0)
   if score < FULL then serve_waiting(node, n[N_POOL], policy, placed) end
   return placed
 end

@@ -29,9 +29,10 @@ local function look_note(pool, node, score)
 end
 
 -- The node that a pool offers, with its score, and whether it is on the instance `near` ('' = any
--- node is as good). The second read is for nodes beside the least loaded one.
-local function pool_top(pool, skip, skips, near)
-  local key, first, last = POOL .. pool, 0, skips
+-- node is as good). The second read is for nodes beside the least loaded one. ranks: the beginning
+-- of the key that ranks the pool's nodes.
+local function pool_top(pool, skip, skips, near, ranks)
+  local key, first, last = ranks .. pool, 0, skips
   local best, best_score, seen = nil, nil, 0
   for _ = 1, near == '' and 1 or 2 do
     local top = redis.call('ZRANGE', key, first, last, 'WITHSCORES')
@@ -63,8 +64,9 @@ local function sticky_place(group, spec)
 end
 
 -- near: the instance of the job's session; '' if it is not known. spec: of the job, if its session
--- is in this cell and has sticky pools; else nil.
-local function pick(pools, skip, skips, tie, near, spec)
+-- is in this cell and has sticky pools; else nil. ranks: nil = by the load of jobs. Returns the
+-- node and its pool.
+local function pick(pools, skip, skips, tie, near, spec, ranks)
   local groups = pool_groups(pools)
   for number = 1, #groups do
     local group = groups[number]
@@ -78,7 +80,7 @@ local function pick(pools, skip, skips, tie, near, spec)
     end
     for i = 0, count - 1 do
       local place = (first + i) % count + 1
-      local node, score, is_near = pool_top(group[place], skip, skips, near)
+      local node, score, is_near = pool_top(group[place], skip, skips, near, ranks or POOL)
       if node then
         if is_near then score = score - NEARER end
         if place == kept then score = score - STICKY end
@@ -91,7 +93,7 @@ local function pick(pools, skip, skips, tie, near, spec)
       if session and chosen ~= kept then
         redis.call('HSET', session, 'pool:' .. spec.lane, pair .. ' ' .. group[chosen])
       end
-      return best
+      return best, group[chosen]
     end
   end
   return nil
