@@ -14,17 +14,18 @@ import msgspec
 
 from lingua_scheduler.runtime.job import LiveJob
 from lingua_scheduler.runtime.job_run import JobRun
-from lingua_scheduler.runtime.utterance import STREAM_START
 from lingua_scheduler.session.timeline import Marks
+from lingua_scheduler.session.utterance import STREAM_START
 from lingua_scheduler.state.records import JobSpec, job_id_of, request_scope
 from lingua_wire.to_node import JobAssign
 
 if TYPE_CHECKING:
     from lingua_scheduler.config import SegmentationSettings
-    from lingua_scheduler.jobs.profile import Profile, Target
+    from lingua_scheduler.jobs.profile import Profile
     from lingua_scheduler.runtime.job import JobOwner
     from lingua_scheduler.runtime.session_state import SessionRecord
-    from lingua_scheduler.runtime.utterance import PendingUtterance, StreamPosition
+    from lingua_scheduler.runtime.utterance import PendingUtterance
+    from lingua_scheduler.session.utterance import StreamPosition, Target
 
 
 pack = msgspec.msgpack.Encoder().encode
@@ -83,7 +84,7 @@ def build_job(
             index=utterance.index,
             lane=target.lane,
             demand=profile.demands.get(target.language) or profile.demand_of(target.language),
-            turn=utterance.turn if in_turn else "",
+            turn=utterance.turn_id if in_turn else "",
             is_slice=utterance.is_slice,
             closes_turn=in_turn and not utterance.is_slice,
             preferred=profile.paired,
@@ -156,7 +157,7 @@ def _assignment(
         is_manual_cut=trigger == "manual",
         is_timeout_triggered=trigger == "timeout",
         is_max_duration_triggered=utterance.is_slice,
-        turn_id=utterance.turn,
+        turn_id=utterance.turn_id,
         traceparent=traceparent_of(utterance.trace_id, job_id),
     )
 

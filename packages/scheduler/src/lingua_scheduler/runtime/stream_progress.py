@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lingua_scheduler.runtime.utterance import STREAM_START, StreamPosition
+from lingua_scheduler.session.utterance import STREAM_START, StreamPosition
 
 if TYPE_CHECKING:
     from lingua_scheduler.runtime.utterance import PendingUtterance
