@@ -22,7 +22,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pieces import NOTHING, Cost, Piece, choose, divide, find_files, read_durations, write_durations
+from pieces import (
+    NOTHING,
+    Cost,
+    Part,
+    Piece,
+    choose,
+    divide,
+    find_alone,
+    find_files,
+    is_whole,
+    read_durations,
+    write_durations,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,6 +63,7 @@ class Total:
     skipped: int = 0
     failed: list[str] = field(default_factory=list)
     costs: dict[str, Cost] = field(default_factory=dict)
+    parts: dict[str, list[Part]] = field(default_factory=dict)
 
 
 class Run:
@@ -76,6 +89,7 @@ class Run:
         if isinstance(work, str):
             return shlex.split(work)
         plan = {"files": work.files, "part": work.part, "parts": work.parts}
+        plan["is_alone"] = work.is_alone
         self._plan.write_text(json.dumps(plan), "utf-8")
         folders = sorted({str(Path(file).parent) for file in work.files})
         return [sys.executable, "-m", "pytest", "-q", "--piece", str(self._plan), *folders]
@@ -105,6 +119,9 @@ class Run:
             failed = record["failed"] or failed
             total.passed += passed
             total.skipped += record["skipped"]
+            part = Part(record["collected"], tuple(record["ran"]))
+            key = f"{self.piece.files[0]}{' alone' if self.piece.is_alone else ''}"
+            total.parts.setdefault(key, []).append(part)
             for file, cost in record["costs"].items():
                 total.costs[file] = total.costs.get(file, NOTHING) + Cost(*cost)
         is_well = code == 0 or (code == NO_TESTS and self.piece.files)
@@ -117,6 +134,8 @@ class Run:
 
 def _title(piece: Piece) -> str:
     title = f"{piece.category or 'no category'}: {piece.files[0]}"
+    if piece.is_alone:
+        return f"{title}, alone"
     if piece.parts > 1:
         return f"{title}, part {piece.part + 1} of {piece.parts}"
     rest = len(piece.files) - 1
@@ -145,6 +164,9 @@ def run_all(commands: Sequence[str], pieces: Sequence[Piece], cores: int) -> Tot
                 running.remove(run)
                 run.report(total)
             time.sleep(POLL_S)
+    if not total.failed:
+        broken = [file for file, parts in total.parts.items() if not is_whole(parts)]
+        total.failed += [f"{file}: its tests differ each time it is imported" for file in broken]
     return total
 
 
@@ -185,7 +207,8 @@ def main(words: Sequence[str]) -> int:
     args = parser.parse_args(words)
     files = find_files(ROOT)
     wanted = {file: files[file] for file in files if not args.only or files[file] in args.only}
-    pieces = divide(wanted, read_durations(DURATIONS.read_text("utf-8")))
+    recorded = read_durations(DURATIONS.read_text("utf-8"))
+    pieces = divide(wanted, recorded, find_alone(ROOT, wanted))
     if args.plan:
         for piece in pieces:
             print(f"{piece.cost.seconds:6.1f} s {piece.cores:5.2f} cores  {_title(piece)}")

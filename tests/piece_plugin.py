@@ -6,15 +6,15 @@ FILE is made by `lanes.py`. Beside it, FILE with `.done` for `.json` is written 
 from __future__ import annotations
 
 import json
+import os
 import resource
+import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-from pieces import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -28,7 +28,10 @@ class PiecePlugin:
         wanted = json.loads(plan.read_text("utf-8"))
         self._files = frozenset(root / name for name in wanted["files"])
         self._part, self._parts = wanted["part"], wanted["parts"]
+        self._is_alone = wanted["is_alone"]
         self._root = root
+        self._collected = 0
+        self._ours: list[str] = []
         self._results: Counter[str] = Counter()
         self._failed: list[str] = []
         self._costs: dict[str, tuple[float, float]] = {}
@@ -40,10 +43,14 @@ class PiecePlugin:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Leave out the tests of other parts."""
-        ours = part_of((item.nodeid for item in items), self._part, self._parts)
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in ours])
-        items[:] = [item for item in items if item.nodeid in ours]
+        """Leave out the tests of other parts, and those that measure time or those that do not."""
+        kind = [i for i in items if (i.get_closest_marker("alone") is not None) == self._is_alone]
+        self._collected = len(kind)
+        ours = kind[self._part :: self._parts]
+        _give_ports_to_bench()
+        config.hook.pytest_deselected(items=[item for item in items if item not in ours])
+        items[:] = ours
+        self._ours = [item.nodeid for item in ours]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -67,14 +74,28 @@ class PiecePlugin:
             self._fail(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        passed = self._results["passed"]
-        record = {"passed": passed, "skipped": self._results["skipped"]}
-        text = json.dumps({**record, "failed": self._failed, "costs": self._costs})
-        self._done.write_text(text, "utf-8")
+        record = {
+            "passed": self._results["passed"],
+            "skipped": self._results["skipped"],
+            "failed": self._failed,
+            "costs": self._costs,
+            "collected": self._collected,
+            "ran": self._ours,
+        }
+        self._done.write_text(json.dumps(record), "utf-8")
 
     def _fail(self, name: str) -> None:
         if name not in self._failed:
             self._failed.append(name)
+
+
+def _give_ports_to_bench() -> None:
+    """Let the bench, if these tests use it, take ports of our lane only, in the second half."""
+    if bench := sys.modules.get("lingua_bench.chaos.process"):
+        first, last = map(int, os.environ["TEST_PORTS"].split("-"))
+        assert hasattr(bench, "FIRST_PORT")
+        assert hasattr(bench, "LAST_PORT")
+        bench.FIRST_PORT, bench.LAST_PORT = (first + last) // 2, last
 
 
 def _cpu_s() -> float:

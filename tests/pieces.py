@@ -28,6 +28,8 @@ LONG_S = 60.0
 # Shorter files are not recorded.
 RECORDED_S = 0.1
 CATEGORY = re.compile(r"^pytestmark = .*\bpytest\.mark\.(\w+)", re.MULTILINE)
+# The mark of tests that measure time.
+ALONE = "pytest.mark.alone"
 # Its models take 700 MB, and its engines use every core.
 ONE_AT_A_TIME = "speech"
 
@@ -66,6 +68,8 @@ class Piece:
     # Which of how many parts of the tests in these files, each with every so-many-th test.
     part: int = 0
     parts: int = 1
+    # The tests that measure time, and only those; all other pieces leave them out.
+    is_alone: bool = False
 
     @property
     def cores(self) -> float:
@@ -85,6 +89,11 @@ def category_of(text: str) -> str:
     return found[1] if found else ""
 
 
+def find_alone(root: Path, files: Iterable[str]) -> list[str]:
+    """Return the files that have tests which measure time."""
+    return [file for file in files if ALONE in (root / file).read_text("utf-8")]
+
+
 def read_durations(text: str) -> dict[str, Cost]:
     """Read durations.txt: seconds, seconds of a core, path."""
     rows = (line.split(maxsplit=2) for line in text.splitlines() if not line.startswith("#"))
@@ -102,17 +111,21 @@ def write_durations(costs: Mapping[str, Cost]) -> str:
     )
 
 
-def divide(files: Mapping[str, str], recorded: Mapping[str, Cost]) -> list[Piece]:
+def divide(
+    files: Mapping[str, str], recorded: Mapping[str, Cost], alone: Iterable[str] = ()
+) -> list[Piece]:
     """Put every file into one piece; return them in the order in which they should begin.
 
     Those that run one at a time come first, because they wait for each other; then the longest.
+    The tests of some files that measure time come last.
     """
     pieces: list[Piece] = []
     for category in sorted(set(files.values())):
         usual = USUAL.get(category, UNKNOWN)
         costs = {file: recorded.get(file, usual) for file in files if files[file] == category}
         pieces += _of_category(category, costs)
-    return sorted(pieces, key=_precedence)
+    last = [Piece(files[file], (file,), UNKNOWN, is_alone=True) for file in alone]
+    return [*sorted(pieces, key=_precedence), *last]
 
 
 def _of_category(category: str, costs: Mapping[str, Cost]) -> list[Piece]:
@@ -138,9 +151,21 @@ def _of_long_file(category: str, file: str, cost: Cost) -> list[Piece]:
     return [Piece(category, (file,), each, part, parts) for part in range(parts)]
 
 
-def part_of(names: Iterable[str], part: int, parts: int) -> set[str]:
-    """Return the names of one part: the same in every process, in whatever order they are given."""
-    return set(sorted(names)[part::parts])
+@dataclass(frozen=True)
+class Part:
+    """What one process did of a file that is divided."""
+
+    collected: int
+    ran: tuple[str, ...]
+
+
+def is_whole(parts: Sequence[Part]) -> bool:
+    """Tell whether every test ran in exactly one of the parts.
+
+    Not so if a file has other tests, or another order of them, each time that it is imported.
+    """
+    names = [name for part in parts for name in part.ran]
+    return {part.collected for part in parts} == {len(names)} == {len(set(names))}
 
 
 def _precedence(piece: Piece) -> tuple[bool, float]:
@@ -150,11 +175,18 @@ def _precedence(piece: Piece) -> tuple[bool, float]:
 def choose(waiting: Iterable[Piece], running: Sequence[Piece], cores: float) -> Piece | None:
     """Return the first piece that may begin now: there are cores for it, and memory.
 
-    A piece that needs more cores than there are runs when nothing else does.
+    A piece that measures time, or needs more cores than there are, runs when nothing else does.
+    The next of those that run one at a time waits for no core: it would wait for all short ones,
+    and they would be left for the end.
     """
+    if any(piece.is_alone for piece in running):
+        return None
     free = cores - sum(piece.cores for piece in running)
     for piece in waiting:
-        is_second = any(piece.category == other.category == ONE_AT_A_TIME for other in running)
-        if not is_second and (piece.cores <= free or not running):
+        is_next = piece.category == ONE_AT_A_TIME
+        if is_next and any(other.category == ONE_AT_A_TIME for other in running):
+            continue
+        is_fitting = (piece.cores <= free or is_next) and not piece.is_alone
+        if is_fitting or not running:
             return piece
     return None

@@ -432,7 +432,7 @@ def _owns_everything(witness: Server, keeper: Server) -> bool:
 
 
 def _ports() -> Iterator[int]:
-    """Yield ports in turn, for ever: of our lane if tests run in lanes (`lanes.py`), else of all.
+    """Yield ports in turn, for ever: our half of our lane's if there are lanes, else of all.
 
     In turn, because the port of a server that was killed to be restarted is free in between. From
     anywhere, because runs of tests that know nothing of each other are unlikely to meet then.
@@ -440,6 +440,7 @@ def _ports() -> Iterator[int]:
     first, last = FIRST_PORT, LAST_PORT
     if lane := os.environ.get("TEST_PORTS"):
         first, last = map(int, lane.split("-"))
+        last = (first + last) // 2  # the other half is for processes of the bench (piece_plugin.py)
     start = random.randrange(last - first)
     for n in itertools.count(start):
         yield first + n % (last - first)

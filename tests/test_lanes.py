@@ -16,17 +16,19 @@ from pathlib import Path
 import pytest
 
 from pieces import (
+    ALONE,
     FOLDERS,
     LONG_S,
     NOTHING,
     PATTERN,
     PIECE_S,
     Cost,
+    Part,
     Piece,
     choose,
     divide,
     find_files,
-    part_of,
+    is_whole,
     read_durations,
     write_durations,
 )
@@ -72,7 +74,7 @@ def test_it() -> None:
         time.sleep(0.01)
 """
 # Fails if the other begins before it has ended.
-ALONE = """
+BY_ITSELF = """
 import time
 from pathlib import Path
 
@@ -83,6 +85,17 @@ def test_it() -> None:
         assert not Path("{other}").exists() or Path("{other} has ended").exists()
         time.sleep(0.01)
     Path("{category} has ended").touch()
+"""
+PORTS_OF_BOTH = """
+import os
+import servers
+from lingua_bench.chaos import process
+
+def test_it() -> None:
+    first, last = map(int, os.environ["TEST_PORTS"].split("-"))
+    middle = (first + last) // 2
+    assert all(first <= servers.free_port() < middle for _ in range(100))
+    assert all(middle <= process.free_port() < last for _ in range(100))
 """
 
 
@@ -127,12 +140,21 @@ def test_a_file_that_takes_very_long_is_divided() -> None:
     assert sum((piece.cost for piece in pieces), NOTHING).cpu_s == pytest.approx(LONG_S)
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 10])
-def test_every_test_is_in_one_part_in_whatever_order_they_are_collected(count: int) -> None:
-    names = [f"test_{n}" for n in range(count)]
-    parts = [part_of(reversed(names) if part else names, part, 3) for part in range(3)]
-    assert sorted(name for part in parts for name in part) == names
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([Part(3, ("a", "c")), Part(3, ("b",))], True),
+        ([Part(1, ("a",)), Part(1, ())], True),
+        ([Part(0, ()), Part(0, ())], True),
+        ([Part(3, ("a", "c")), Part(3, ("a",))], False),
+        ([Part(3, ("a", "c")), Part(2, ("b",))], False),
+        ([Part(3, ("a", "c"))], False),
+    ],
+)
+def test_it_is_noticed_if_parts_do_not_run_every_test_once(
+    parts: list[Part], expected: bool
+) -> None:
+    assert is_whole(parts) is expected
 
 
 def test_pieces_have_one_category() -> None:
@@ -168,10 +190,24 @@ def test_speech_runs_one_at_a_time() -> None:
     assert choose(waiting, [waits("speech", 8)], 2) == waits("store", 5)
 
 
+def test_the_next_of_speech_waits_for_no_core() -> None:
+    speech = Piece("speech", ("test_a.py",), Cost(10.0, 10.0))
+    assert choose([speech, waits("store", 5)], [computes(1.5)], 2) == speech
+    assert choose([speech, waits("store", 5)], [computes(1.5), waits("speech", 1)], 2) != speech
+
+
 def test_what_needs_more_cores_than_there_are_runs_alone() -> None:
     waiting = [computes(3.0)]
     assert choose(waiting, [waits("store", 1)], 2) is None
     assert choose(waiting, [], 2) == computes(3.0)
+
+
+def test_what_measures_time_comes_last_and_runs_alone() -> None:
+    *_, measures = divide({"test_a.py": "unit", "test_b.py": "unit"}, {}, ["test_a.py"])
+    assert (measures.files, measures.is_alone) == (("test_a.py",), True)
+    assert choose([measures], [waits("store", 1)], 8) is None
+    assert choose([measures], [], 8) == measures
+    assert choose([waits("store", 1)], [measures], 8) is None
 
 
 def test_durations_are_read_as_they_were_written() -> None:
@@ -188,7 +224,9 @@ def clone(tmp_path: Path) -> Path:
         shutil.copy(ROOT / "tests" / name, tests)
     shutil.copy(ROOT / "conftest.py", tmp_path)
     (tests / "durations.txt").touch()
-    options = '[tool.pytest.ini_options]\npythonpath = ["tests"]\nmarkers = ["unit", "store"]\n'
+    options = (
+        '[tool.pytest.ini_options]\npythonpath = ["tests"]\nmarkers = ["unit", "store", "alone"]\n'
+    )
     (tmp_path / "pyproject.toml").write_text(options)
     return tmp_path
 
@@ -233,13 +271,36 @@ def test_with_no_cores_one_piece_runs_at_a_time(clone: Path) -> None:
     """So that what is recorded is not slowed down by others."""
     for category in ("unit", "store"):
         other = {"unit": "store", "store": "unit"}[category]
-        test = ALONE.format(category=category, other=other)
+        test = BY_ITSELF.format(category=category, other=other)
         add(clone, category, test, category)
     code, output = result(start(clone, "--cores=0"))
     assert code == 0, output
     assert "2 passed, 0 failed" in output
     recorded = read_durations((clone / "build/tests/durations.txt").read_text())
     assert [cost.seconds >= 1.0 for cost in recorded.values()] == [True, True]
+
+
+def test_a_divided_file_whose_tests_are_in_another_order_each_time_fails(clone: Path) -> None:
+    """Else a test could be in no part of it. Here the order depends on the lane."""
+    order = "import os\nnames = 'ab' if os.environ['TEST_PORTS'].startswith('20000-') else 'ba'\n"
+    mark = "@pytest.mark.parametrize('name', names)\n"
+    add(clone, "a", f"{order}{mark}def test_it(name) -> None: ...")
+    (clone / "tests" / "durations.txt").write_text(f"{LONG_S * 2} 1.0 tests/test_a.py\n")
+    code, output = result(start(clone, "--cores=2"))
+    assert code == 1
+    assert "FAILED tests/test_a.py: its tests differ each time it is imported" in output
+
+
+def test_tests_that_measure_time_run_once_when_all_others_have_ended(clone: Path) -> None:
+    note = "from pathlib import Path\ndef test_note() -> None: Path('note').touch()\n"
+    measure = f"@{ALONE}\ndef test_it() -> None: assert Path('note').exists()"
+    add(clone, "a", note + measure)
+    code, output = result(start(clone))
+    assert code == 0, output
+    first, second, last = output.splitlines()
+    assert re.search(r"1 passed .*test_a.py$", first)
+    assert re.search(r"1 passed .*test_a.py, alone$", second)
+    assert last.startswith("2 passed, 0 failed")
 
 
 def test_one_category_runs_alone(clone: Path) -> None:
@@ -302,6 +363,13 @@ def test_pieces_beside_each_other_have_ports_of_their_own(clone: Path) -> None:
     texts = [(clone / name).read_text() for name in ("unit", "store")]
     (_, end), (begin, _) = sorted(tuple(map(int, text.split("-"))) for text in texts)
     assert end <= begin
+
+
+def test_servers_and_the_bench_take_ports_of_their_lane_only(clone: Path) -> None:
+    shutil.copy(ROOT / "tests" / "servers.py", clone / "tests")
+    add(clone, "a", PORTS_OF_BOTH)
+    code, output = result(start(clone))
+    assert code == 0, output
 
 
 def interrupt(process: subprocess.Popen[str]) -> None:

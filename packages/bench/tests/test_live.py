@@ -25,6 +25,7 @@ from lingua_bench.live import (
     QUICK,
     LiveBench,
     LivePlan,
+    frame_us,
     measure_live,
     next_try,
 )
@@ -81,6 +82,8 @@ SUMMARY_KEYS = [
     "cpu_us_store",
     "workers",
     "letters_per_outcome",
+    "frame_us_streamed",
+    "frame_streamed_ratio",
 ]
 TINY = LivePlan(
     slice_s=0.4,
@@ -95,6 +98,7 @@ TINY = LivePlan(
     paced_chances=1,
     limit_s=20.0,
     growth=(32, 64),
+    streaming=True,
 )
 
 
@@ -172,6 +176,9 @@ def test_a_run_measures_everything_and_ends_with_the_numbers_to_quote() -> None:
         assert all(summary[name] > 0 for name in (*positive, "cpu_us_per_frame"))
         assert summary["round_trip_p50_ms"] <= summary["round_trip_p99_ms"]
         assert report.relay_ratio > 1, "a scheduler does more than a relay"
+        assert summary["frame_us_streamed"] > 0
+        assert summary["frame_streamed_ratio"] > 0
+        assert "that a node hears" in live_page(report)
         assert report.missing == 0
         assert summary["cpu_us_all"] > summary["cpu_us_store"] > 0
         assert (summary["workers"], summary["letters_per_outcome"]) == (1, 0), "one instance"
@@ -296,10 +303,19 @@ def test_the_command_line_is_a_plan() -> None:
     assert plan_of(parse(["bench", "live", "--quick"])) == QUICK
     more = plan_of(parse(["bench", "live", "--quick", "--workers", "2", "--growth"]))
     assert more == replace(QUICK, workers=2, growth=GROWTH)
+    assert plan_of(parse(["bench", "live", "--streaming"])) == replace(FULL, streaming=True)
     assert (workers_option(1), workers_option(2)) == ((), ("--workers", "2"))
     for wrong in (["--workers", "0"], ["--sessions", "many"]):
         with pytest.raises(SystemExit):
             parse(["bench", "live", *wrong])
+
+
+def test_without_streams_there_is_no_figure_and_a_frame_is_the_median_of_its_slices() -> None:
+    report = report_of([row(25, 5.0)])
+    plain = replace(report.summary, frame_us_streamed=None, frame_streamed_ratio=None)
+    assert "that a node hears" not in live_page(replace(report, summary=plain))
+    slices = [OrderResult(frames=10, scheduler_cpu_s=cpu_s) for cpu_s in (1e-4, 9e-4, 3e-4)]
+    assert frame_us(slices) == pytest.approx(30.0)
 
 
 def test_messages_between_instances_are_counted_per_outcome() -> None:

@@ -161,6 +161,13 @@ def _deaf(rest: str, watch: Watch) -> str:
     return ""
 
 
+def _nap(rest: str, watch: Watch) -> str:
+    """Report the start, and sleep for a moment without a look at the watch."""
+    Path(rest).touch()
+    time.sleep(0.3)
+    return ""
+
+
 def _print(rest: str, watch: Watch) -> str:
     print("garbage from Python", rest, flush=True)
     os.write(1, b"\x00\xff\x00\x00garbage from C" * 5000 + b"\n")
@@ -191,6 +198,7 @@ def _start_child(rest: str, watch: Watch) -> str:
 
 DEEDS: dict[str, Callable[[str, Watch], str]] = {
     "say": _say,
+    "nap": _nap,
     "pid": lambda rest, watch: str(os.getpid()),
     "die": lambda rest, watch: str(_die()),
     "exit": lambda rest, watch: str(_exit()),

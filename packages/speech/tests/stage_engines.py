@@ -123,7 +123,7 @@ class AudioTextRecogniser(Plain):
 
     def recognise(self, sound: Sound, hint: Hint, watch: Watch) -> Transcript:
         log(self.options["log"], msgspec.json.encode(hint))
-        text = sound.pcm.rstrip(b"\0").lstrip(b"\0").decode()
+        text = sound.pcm.replace(b"\0", b"").decode()
         obey("asr", text, watch)
         marked = SPOKEN.match(text)
         said = text[marked.end() :] if marked else text

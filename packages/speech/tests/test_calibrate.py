@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine_node import run
 from lingua_node import Job, JobFailed, Result
 from lingua_speech import calibrate
-from lingua_speech.calibrate import Calibration, Round, Sample, next_round, slots_of
+from lingua_speech.calibrate import Calibration, Round, Sample, next_round, slots_of, streams_of
 from lingua_speech.engine import Sound
 
 pytestmark = pytest.mark.unit
@@ -39,6 +39,23 @@ def rounds(*pairs: tuple[int, float]) -> list[Round]:
 )
 def test_slots_are_the_most_that_kept_up(measured: list[tuple[int, float]], slots: int) -> None:
     assert slots_of(rounds(*measured), 0.5) == slots
+
+
+@pytest.mark.parametrize(
+    ("measured", "recognisers", "streams"),
+    [
+        ([], 1, 0),
+        # A job of 5 s that takes 0.3 s alone.
+        ([(1, 0.06), (2, 0.1)], 1, 2),
+        ([(1, 0.06)], 2, 4),
+        ([(1, 0.2)], 1, 0),
+        ([(1, 0.0)], 8, calibrate.STREAMS_MAX),
+    ],
+)
+def test_as_many_speakers_are_heard_as_the_recogniser_can_follow(
+    measured: list[tuple[int, float]], recognisers: int, streams: int
+) -> None:
+    assert streams_of(rounds(*measured), 5.0, recognisers) == streams
 
 
 def test_rounds_double_until_one_falls_behind_and_then_look_between() -> None:

@@ -12,6 +12,8 @@ was freed once hides what a session costs:
 * paced: sessions that speak in real time, an utterance every 3 s; the most whose p99 overhead
   (accept to assign plus result to deliver) is within 20 ms, by doubling, then halving the rest. A
   machine that is too busy for the first number gets half of it, and so on, until a load fits;
+* if asked for, streamed frames in turns with plain ones: each is also sent to a node, which reports
+  words that the session receives;
 * if asked for, growth: the same 256 utterances in turn over few and over many open sessions.
 
 CPU is that of all processes of the scheduler together; the store's stands beside it, and the sum of
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +39,7 @@ from lingua_bench.live_report import (
     closed_row,
     paced_row,
 )
+from lingua_bench.live_speaker import LoadFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
 
 NARROW: Final = ClosedLoop(sessions=16, each=4, seconds=0)
 WIDE: Final = ClosedLoop(sessions=64, each=4, seconds=0)
+FRAME_SESSIONS: Final = 500
 GROWTH: Final = (100, 1_000, 5_000)
 # A session may have 8 utterances in progress, and the fewest sessions must carry all of them.
 GROWTH_WIDTH: Final = 256
@@ -80,6 +85,8 @@ class LivePlan:
     growth: tuple[int, ...] = ()
     # Processes of the scheduler that share the work.
     workers: int = 1
+    # Frames are also measured with nodes that listen.
+    streaming: bool = False
 
 
 QUICK = LivePlan(
@@ -140,9 +147,7 @@ class LiveBench:
         narrow, wide, bare = await self._closed()
         after = await peer_traffic(self._load.metrics_url)
         growth = await self._growth()
-        frames = await self._do(
-            "frames", 0.5, Paced(sessions=500, seconds=plan.frames_s, final_every=0)
-        )
+        frames, streamed = await self._frames()
         paced = await self._paced()
         rows = [
             closed_row("1 in flight", [single]),
@@ -161,7 +166,7 @@ class LiveBench:
             missing=last.missing,
             errors=last.errors,
             summary=self._summary(
-                rows, paced, frames, memory, letters=after.per_outcome_since(before)
+                rows, paced, (frames, streamed), memory, letters=after.per_outcome_since(before)
             ),
         )
 
@@ -169,7 +174,7 @@ class LiveBench:
         self,
         rows: Sequence[ClosedRow],
         paced: Sequence[PacedRow],
-        frames: OrderResult,
+        frames: tuple[float, float | None],
         memory: OrderResult,
         *,
         letters: float,
@@ -182,7 +187,7 @@ class LiveBench:
             round_trip_p50_ms=single.p50_ms,
             round_trip_p99_ms=single.p99_ms,
             cpu_us_per_utterance=wide.scheduler_cpu_us,
-            cpu_us_per_frame=frames.scheduler_cpu_s / max(1, frames.frames) * 1e6,
+            cpu_us_per_frame=frames[0],
             paced_sessions=best.sessions if best else None,
             paced_p99_ms=(best or min(paced, key=lambda row: row.sessions)).timeline_p99_ms,
             rss_kb_per_session=memory.idle_kb,
@@ -193,7 +198,25 @@ class LiveBench:
             cpu_us_store=wide.store_cpu_us + wide.rewrites_cpu_us,
             workers=self._plan.workers,
             letters_per_outcome=letters,
+            frame_us_streamed=frames[1],
+            frame_streamed_ratio=frames[1] / frames[0] if frames[1] is not None else None,
         )
+
+    async def _frames(self) -> tuple[float, float | None]:
+        """Return the CPU of a frame, and that of a streamed one if it is asked for, in turns."""
+        seconds = self._plan.frames_s
+        plain = [await self._do("frames", 0.5, speech_without_end(seconds))]
+        if not self._plan.streaming:
+            return frame_us(plain), None
+        streamed = []
+        for _ in range(self._plan.slices):
+            order = speech_without_end(seconds, streamed=True)
+            before = self._found[-1].partials
+            streamed.append(await self._do("streamed frames", 0.52, order))
+            if streamed[-1].partials == before:
+                raise LoadFailed("no node listened: nothing was streamed")
+            plain.append(await self._do("frames", 0.52, speech_without_end(seconds)))
+        return frame_us(plain), frame_us(streamed)
 
     async def _closed(self) -> tuple[list[OrderResult], list[OrderResult], list[OrderResult]]:
         """Take turns, so that a slow moment of the machine affects all cases."""
@@ -240,6 +263,16 @@ class LiveBench:
         found = await self._load.follow(order, seconds + ORDER_EXTRA_S)
         self._found.append(found)
         return found
+
+
+def speech_without_end(seconds: float, *, streamed: bool = False) -> Paced:
+    """Return sessions that speak and never end an utterance: nothing but frames costs."""
+    return Paced(sessions=FRAME_SESSIONS, seconds=seconds, final_every=0, streamed=streamed)
+
+
+def frame_us(slices: Sequence[OrderResult]) -> float:
+    """Return the scheduler's CPU of a frame, the median of some slices, in microseconds."""
+    return median(1e6 * one.scheduler_cpu_s / max(1, one.frames) for one in slices)
 
 
 def loop(shape: ClosedLoop, seconds: float, *, relayed: bool = False) -> ClosedLoop:

@@ -140,6 +140,7 @@ class Clients:
             tally.inversions,
         )
         found.missing = tally.outcomes["missing_result"]
+        found.partials = tally.partials
         found.errors = dict(tally.errors)
         return found
 
@@ -239,7 +240,9 @@ class Clients:
                 window.round_trips_s.append(added_s)
                 window.timelines_ms.append(overhead_of(heard))
 
-        speakers = await open_speakers(self._url, order.sessions, self._tally, take)
+        speakers = await open_speakers(
+            self._url, order.sessions, self._tally, take, wants_partials=order.streamed
+        )
         pacer = asyncio.create_task(self._pace(speakers, order, window))
         try:
             found = await self._measure(window, order.warm_s, order.seconds)

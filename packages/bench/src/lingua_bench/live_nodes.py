@@ -3,7 +3,8 @@
 The connection is the SDK's own (registering, heartbeats). Its worker is replaced by one that
 answers in the read callback, because a task per job would cost more than what is measured. Like the
 SDK's worker it sends `job_ack`, `job_started` and `job_result`. The text of a result has the times
-when the job arrived and when the result was sent, by the machine's monotonic clock.
+when the job arrived and when the result was sent, by the machine's monotonic clock. Sessions that
+want partial texts have a stream each; every piece of audio is answered with some words.
 """
 
 from __future__ import annotations
@@ -14,25 +15,76 @@ import sys
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
+import msgspec
 import uvloop
 
 from lingua_bench.live_relay import NODE_PATH, BareNode, connect_bare
+from lingua_bench.live_speaker import TARGET
 from lingua_node import Node
 from lingua_node.connection import SchedulerConnection
 from lingua_node.node_socket import Outbox
 from lingua_node.stats import Stats
-from lingua_wire.from_node import JobResult, JobStarted
+from lingua_wire.from_node import JobResult, JobStarted, StreamPartial
+from lingua_wire.shared import PartialTranslation
 
 if TYPE_CHECKING:
     from lingua_node.job_runner import JobRunner
     from lingua_node.settings import Watch
     from lingua_wire.shared import RunningJob
-    from lingua_wire.to_node import JobAssign, JobCancel, JobResultAck
+    from lingua_wire.to_node import (
+        JobAssign,
+        JobCancel,
+        JobResultAck,
+        StreamAudio,
+        StreamEnd,
+        StreamOpen,
+    )
 
 READY = "ready"
 # The scheduler may be busy while it is measured; nodes must not give it up for that.
 SILENCE_S = 60.0
 HEARTBEAT_MS = 2000
+# Words of a partial text, about as many as somebody says in three seconds.
+STABLE, UNSTABLE = "as many words as somebody has said", " until now"
+
+
+class EchoStreams:
+    """Replaces the SDK's streams: every piece of audio is answered at once."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        # Stream -> the number of the last partial.
+        self._revisions: dict[str, int] = {}
+
+    def open(self, message: StreamOpen) -> None:
+        """Begin to listen."""
+        self._revisions[message.stream_id] = 0
+
+    def hear(self, message: StreamAudio) -> None:
+        """Report words."""
+        revision = self._revisions.get(message.stream_id)
+        if revision is None:
+            return
+        self._revisions[message.stream_id] = revision + 1
+        translated = PartialTranslation(tgt_lang=TARGET, stable=STABLE, unstable=UNSTABLE)
+        self._outbox.send(
+            StreamPartial(
+                stream_id=message.stream_id,
+                revision=revision + 1,
+                upto_ms=200 * (revision + 1),
+                stable=STABLE,
+                unstable=UNSTABLE,
+                translations=(translated,),
+            )
+        )
+
+    def end(self, message: StreamEnd) -> None:
+        """Forget it."""
+        self._revisions.pop(message.stream_id, None)
+
+    def drop_all(self) -> None:
+        """Forget all: the connection is lost."""
+        self._revisions.clear()
 
 
 class EchoWorker:
@@ -42,6 +94,7 @@ class EchoWorker:
         self.stats = Stats()
         self.node_id = node_id
         self.running_count = 0
+        self.streams = EchoStreams(outbox)
         self._outbox = outbox
 
     def assign(self, job: JobAssign) -> None:
@@ -125,7 +178,8 @@ async def _link(url: str, name: str, slots: int, watch: Watch) -> None:
     )
     outbox = Outbox()
     runner = cast("JobRunner", EchoWorker(outbox, name))
-    await SchedulerConnection(node, node.registration, runner, outbox).run()
+    registration = msgspec.structs.replace(node.registration, max_streams=slots)
+    await SchedulerConnection(node, registration, runner, outbox).run()
 
 
 if __name__ == "__main__":

@@ -66,6 +66,8 @@ class Paced(msgspec.Struct, frozen=True, kw_only=True, tag="paced", tag_field="d
     seconds: float
     warm_s: float = 1.0
     final_every: int = 30
+    # Nodes listen, and the sessions receive partial texts.
+    streamed: bool = False
 
 
 Order = ClosedLoop | OpenLoop | SpreadLoop | MemoryOrder | Paced
@@ -100,6 +102,7 @@ class OrderResult(msgspec.Struct, kw_only=True):
     duplicates: int = 0
     inversions: int = 0
     missing: int = 0
+    partials: int = 0
     errors: dict[str, int] = {}
 
 

@@ -84,6 +84,8 @@ class Tally:
     errors: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
     inversions: int = 0
+    # Texts that came while somebody spoke.
+    partials: int = 0
 
     @property
     def lost(self) -> int:
@@ -94,8 +96,11 @@ class Tally:
 class BenchmarkSession(WSListener):
     """One session: sends utterances, and checks that each outcome comes once and in order."""
 
-    def __init__(self, tally: Tally, on_outcome: OnOutcome | None = None) -> None:
+    def __init__(
+        self, tally: Tally, on_outcome: OnOutcome | None = None, *, wants_partials: bool = False
+    ) -> None:
         self.tally = tally
+        self._wants_partials = wants_partials
         self.on_outcome = on_outcome
         self.session_id = ""
         # Utterance index -> when it was sent, oldest first; the next index and frame number.
@@ -172,7 +177,11 @@ class BenchmarkSession(WSListener):
         self._transport = transport
         self._send(
             SessionInit(
-                src_lang=SOURCE, tgt_lang=TARGET, audio_format="pcm16", sample_rate=SAMPLE_RATE
+                src_lang=SOURCE,
+                tgt_lang=TARGET,
+                audio_format="pcm16",
+                sample_rate=SAMPLE_RATE,
+                partials=self._wants_partials or None,
             )
         )
 
@@ -201,6 +210,8 @@ class BenchmarkSession(WSListener):
         kind = heard.type
         if kind in ("translation_result", "missing_result"):
             self._take_outcome(heard)
+        elif kind == "partial_result":
+            self.tally.partials += 1
         elif kind == "session_init_ack":
             self.session_id = heard.session_id
             self._opened.set_result(None)
@@ -223,10 +234,17 @@ class BenchmarkSession(WSListener):
 
 
 async def open_speakers(
-    url: str, count: int, tally: Tally, on_outcome: OnOutcome | None = None
+    url: str,
+    count: int,
+    tally: Tally,
+    on_outcome: OnOutcome | None = None,
+    *,
+    wants_partials: bool = False,
 ) -> list[BenchmarkSession]:
     """Open so many sessions, some at a time."""
-    speakers = [BenchmarkSession(tally, on_outcome) for _ in range(count)]
+    speakers = [
+        BenchmarkSession(tally, on_outcome, wants_partials=wants_partials) for _ in range(count)
+    ]
     gate = asyncio.Semaphore(OPENING_MAX)
 
     async def open_one(speaker: BenchmarkSession) -> None:

@@ -36,7 +36,17 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize(("name", "size"), CI)
+# Has a limit on how long a job may take after a kill.
+MEASURING = "redispatch"
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        pytest.param(name, size, marks=[pytest.mark.alone] if name == MEASURING else [])
+        for name, size in CI
+    ],
+)
 def test_nothing_is_lost_repeated_or_reordered_and_the_run_was_dangerous(
     name: str, size: Size, tmp_path: Path
 ) -> None:

@@ -41,6 +41,8 @@ LAST = [
     "stale_rejected",
     "adopted",
     "leases_left",
+    "streams_opened",
+    "streams_lost",
     "affected_p99_s",
     "heard_wrong",
     "listeners_lost",

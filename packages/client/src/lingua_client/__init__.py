@@ -3,7 +3,7 @@
     session ──> endpoints ──> connection    one connection after another, to any of several URLs
        └──> conversation                    the messages of the session, over any connection:
               ├──> audio_sender ──> replay_buffer, audio_pacer
-              ├──> outcome_tracker, acknowledger, event_queue
+              ├──> outcome_tracker, early_filter, acknowledger, event_queue
               ├──> room_membership
               └──> current_connection, session_state
 
@@ -12,7 +12,7 @@ The package depends on `lingua_wire`, not on the server. See docs/client-sdk.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from lingua_client.endpoints import Endpoints
 from lingua_client.events import (
@@ -24,6 +24,8 @@ from lingua_client.events import (
     RoomRefused,
     SessionLost,
     SessionRefused,
+    SpeechPart,
+    TextSoFar,
 )
 from lingua_client.options import Options, SessionRequest
 from lingua_client.session import Session
@@ -48,6 +50,8 @@ __all__ = [
     "Session",
     "SessionLost",
     "SessionRefused",
+    "SpeechPart",
+    "TextSoFar",
     "connect",
 ]
 
@@ -64,9 +68,33 @@ class SessionSettings(TypedDict, total=False):
     tls: ssl.SSLContext | None
     # Terms to keep, or to translate as given: term -> language -> translation, or None.
     glossary: Mapping[str, Mapping[str, str] | None] | None
-    # More fields of `session_init`.
+    # `Partial`s while somebody still speaks; `SpeechPart`s before an outcome.
+    partials: bool | None
+    tts_parts: bool | None
+    # Whether speech without a pause is cut where a sentence ends; None: as configured there.
+    sentence_cuts: bool | None
+    # The silence that ends an utterance: after a whole sentence, and after an incomplete one.
+    silence_min_ms: int | None
+    silence_max_ms: int | None
+    # More fields of `session_init`; they override the settings above.
     init: Mapping[str, Any] | None
     options: Options | None
+
+
+# Settings that are fields of `session_init`; one that is None is not sent.
+EARLY_FIELDS: Final = (
+    "partials",
+    "tts_parts",
+    "sentence_cuts",
+    "silence_min_ms",
+    "silence_max_ms",
+)
+
+
+def early_fields(settings: SessionSettings) -> dict[str, Any]:
+    """Return the fields of `session_init` for results before the end of an utterance."""
+    chosen = {name: settings.get(name) for name in EARLY_FIELDS}
+    return {name: value for name, value in chosen.items() if value is not None}
 
 
 def connect(
@@ -85,7 +113,7 @@ def connect(
         sample_rate=settings.get("sample_rate", 16_000),
         token=settings.get("token"),
         glossary=settings.get("glossary") or {},
-        more=settings.get("init") or {},
+        more=early_fields(settings) | dict(settings.get("init") or {}),
     )
     addresses = (urls,) if isinstance(urls, str) else tuple(urls)
     endpoints = Endpoints(addresses, options, settings.get("tls"))

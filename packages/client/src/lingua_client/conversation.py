@@ -4,6 +4,7 @@
     current (CurrentConnection)   the connection at present
     audio (AudioSender)           chunks, until the server has accepted them
     tracker (OutcomeTracker)      the position of the last outcome
+    early (EarlyFilter)          partial texts and parts of speech, until their outcome
     events (EventQueue)           events, until the user has read them
     room (RoomMembership)         the room of the session
 
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from lingua_client.acknowledger import OutcomeAcknowledger
 from lingua_client.audio_sender import AudioSender
 from lingua_client.current_connection import CurrentConnection
+from lingua_client.early_filter import EarlyFilter
 from lingua_client.event_queue import EventQueue
-from lingua_client.events import Notice, Outcome, Partial, Reset, SessionLost
+from lingua_client.events import Notice, Outcome, Partial, Reset, SessionLost, SpeechPart
 from lingua_client.outcome_tracker import OutcomeTracker
 from lingua_client.room_membership import RoomMembership
 from lingua_client.session_state import SessionState
@@ -30,6 +32,7 @@ from lingua_wire.to_client import (
     GoAway,
     MissingResult,
     OutcomePassed,
+    PartialResult,
     ResumeRejected,
     ServerHeartbeat,
     ServerMessage,
@@ -40,6 +43,7 @@ from lingua_wire.to_client import (
     ToClient,
     TokenExpiring,
     TranslationResult,
+    TtsPart,
     UtteranceAccepted,
 )
 
@@ -61,6 +65,7 @@ class Conversation:
         self.current = CurrentConnection(self.state)
         self.audio = AudioSender(request, options.replay_bytes, self.state, self.current)
         self.tracker = OutcomeTracker(request.outcomes_per_utterance)
+        self.early = EarlyFilter()
         self.events = EventQueue(
             options.events_max, options.event_bytes_max, self.current.pause, self.current.resume
         )
@@ -71,6 +76,8 @@ class Conversation:
             MissingResult: self._handle_outcome,
             OutcomePassed: self._handle_passed,
             AsrPartial: self._handle_partial,
+            PartialResult: self._handle_partial,
+            TtsPart: self._handle_part,
             UtteranceAccepted: self._handle_accepted,
             AudioAck: self._handle_audio_ack,
             Backpressure: self._handle_backpressure,
@@ -141,6 +148,7 @@ class Conversation:
             self.events.put(Reset(reason, lost_ms, former_id, ack.session_id))
         self.state.open(ack)
         self.tracker.begin_session(ack.epoch or "")
+        self.early.begin_session()
         self.audio.begin_session()
         self._use(connection, is_new_session=bool(former_id))
 
@@ -149,6 +157,7 @@ class Conversation:
         if message.reset or message.epoch != self.tracker.epoch:
             self.tracker.reset_positions(message.epoch)
             self.tracker.forget_from(self.state.id, message.next_utterance_index)
+            self.early.forget_from(self.state.id, message.next_utterance_index)
         self.tracker.unacknowledged = 0
         self.audio.resume_session(message.next_audio_seq, message.audio_ms)
         self._use(connection, is_new_session=False)
@@ -183,6 +192,7 @@ class Conversation:
         is_own = message.session_id == self.state.id
         if not self.tracker.record(message):
             return
+        self.early.record_outcome(message)
         if is_own:
             index = message.utterance_index
             if self.tracker.record_answer(index):
@@ -192,13 +202,21 @@ class Conversation:
         self._acks.schedule()
 
     def _handle_passed(self, message: OutcomePassed) -> None:
-        """Record the position only: other members of the room received the outcome."""
+        """Record that other members of the room received the outcome."""
         self.tracker.record_passed(message.epoch, message.seq)
+        self.early.record_outcome(message)
         self._notify(message)
         self._acks.schedule()
 
-    def _handle_partial(self, message: AsrPartial) -> None:
-        self.events.put(Partial(message), EVENT_BYTES)
+    def _handle_partial(self, message: AsrPartial | PartialResult) -> None:
+        if self.early.takes_partial(message):
+            is_own = message.session_id == self.state.id
+            self.events.put_newest(Partial(message, is_own), EVENT_BYTES)
+
+    def _handle_part(self, message: TtsPart) -> None:
+        if self.early.takes_part(message):
+            is_own = message.session_id == self.state.id
+            self.events.put(SpeechPart(message, is_own), EVENT_BYTES + len(message.audio))
 
     def _handle_accepted(self, message: UtteranceAccepted) -> None:
         index, is_answered = message.utterance_index, True

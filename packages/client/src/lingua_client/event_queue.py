@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from lingua_client.events import Partial
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -45,6 +47,13 @@ class EventQueue:
             self.is_full = True
             self._on_full()
 
+    def put_newest(self, event: Partial, size: int = 0) -> None:
+        """Add a partial text, in place of an unread one of the same utterance at the end."""
+        last = self._events[-1][0] if self._events else None
+        if isinstance(last, Partial) and is_same_utterance(last, event):
+            self._size -= self._events.pop()[1]
+        self.put(event, size)
+
     async def get(self) -> Event | None:
         """Return the next event, or None at the end; raise the error that ended the session."""
         while not self._events:
@@ -79,3 +88,8 @@ class EventQueue:
     def _report_room(self) -> None:
         self.is_full = False
         self._on_room()
+
+
+def is_same_utterance(first: Partial, second: Partial) -> bool:
+    """Tell whether two partial texts are of one utterance of one speaker."""
+    return (first.speaker, first.utterance_index) == (second.speaker, second.utterance_index)

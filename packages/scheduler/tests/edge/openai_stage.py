@@ -21,6 +21,7 @@ import openai
 
 from edge.live_server import Stage, until
 from lingua_node import Job, JobFailed, Node, Result
+from lingua_node.stream import StreamHandler
 from lingua_wire.shared import ExtraResult
 
 RATE = 16_000
@@ -104,12 +105,15 @@ async def node(
     stage: Stage,
     handler: Callable[[Job], Coroutine[Any, Any, Result]] = understand,
     name: str = "n1",
+    listens: StreamHandler | None = None,
     **more: Any,
 ) -> AsyncIterator[Node]:
-    """Serve as a node of the SDK, ready for work."""
+    """Serve as a node of the SDK, ready for work; it may listen while somebody speaks."""
     url = f"ws://127.0.0.1:{stage.server.port}/ws/node"
     made = Node(url, node_id=name, reports_usage=False, watch=lambda *_: None, **more)
     made.job(handler)
+    if listens is not None:
+        made.stream(listens)
     serving = asyncio.create_task(made.serve())
     try:
         nodes = stage.server.instance.nodes

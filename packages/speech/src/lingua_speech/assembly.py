@@ -23,11 +23,13 @@ from lingua_speech.pipeline import SpeechPipeline
 from lingua_speech.pipeline_stage import PipelineStage
 from lingua_speech.plugins import FILES
 from lingua_speech.presets import SERVICES
+from lingua_speech.stage_calls import StageCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from lingua_speech.engine import Role, Sound
+    from lingua_speech.listening.listener import SpeechListener
     from lingua_speech.plugins import Spec
     from lingua_speech.presets import EnginePlan, Service
     from lingua_wire.shared import ServiceType
@@ -57,6 +59,7 @@ class Assembly:
         # Specs that could not be loaded, and why.
         self.left_out: dict[str, str] = {}
         self.abilities: Abilities
+        self.calls: StageCalls
         self.pipeline: SpeechPipeline
         # Receives changes of readiness, once it exists.
         self._node: Node | None = None
@@ -99,14 +102,23 @@ class Assembly:
             models=abilities.models(),
             # The calibration of the slots already allows for a busy CPU.
             reports_cpu=False,
-            **settings,
+            **{"max_streams": 0} | settings,
         )
         node.job(self.pipeline.handle)
+        if node.max_streams:
+            node.stream(self.listener().listen)
         self._node = node
         self.metrics.slots.set(node.max_jobs)
         for service in self.pools:
             self._report_readiness(service)
         return node
+
+    def listener(self) -> SpeechListener:
+        """Return what listens to speech that goes on."""
+        # Imported only if needed: it needs numpy.
+        from lingua_speech.listening.listener import SpeechListener  # noqa: PLC0415
+
+        return SpeechListener(self.calls, self.pipeline)
 
     async def sample(self, recording: Sound | None = None) -> calibrate.Sample | None:
         """Return speech for the calibration: a recording, or the node's own voice; None without."""
@@ -188,18 +200,19 @@ class Assembly:
             raise next(iter(self.pools["asr"].failures.values()))
         self.abilities = Abilities(dict(engines))
         self.metrics.add_worker_pools({str(service): pool for service, pool in self.pools.items()})
-        self.pipeline = self._pipeline(self.metrics)
+        self.calls = self._calls(self.metrics)
+        self.pipeline = SpeechPipeline(self.calls, self.plan.workers.attempt_s)
 
     def rehearsal(self) -> SpeechPipeline:
         """Return a pipeline for the node's own jobs, which are not counted."""
-        return self._pipeline(NodeMetrics())
+        return SpeechPipeline(self._calls(NodeMetrics()), self.plan.workers.attempt_s)
 
-    def _pipeline(self, metrics: NodeMetrics) -> SpeechPipeline:
+    def _calls(self, metrics: NodeMetrics) -> StageCalls:
         working = {
             str(service): PipelineStage(_service_type(service), pool, metrics)
             for service, pool in self.pools.items()
         }
-        return SpeechPipeline(working, self.abilities, metrics, self.plan.workers.attempt_s)
+        return StageCalls(working, self.abilities, metrics)
 
     def _leave_out(self, service: Service, failures: dict[int, Any]) -> None:
         specs = self._specs(service)

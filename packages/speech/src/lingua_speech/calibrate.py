@@ -39,6 +39,11 @@ CONCURRENCY_MAX: Final = 64
 TIME_S: Final = 6.0
 FILE: Final = "calibration.json"
 STORED_MAX: Final = 20
+# A speaker who is heard costs a recognition about this often, and these may keep a recogniser busy
+# for this part of the time: jobs need the rest.
+PASS_EVERY_S: Final = 0.9
+PASSES_PART: Final = 0.7
+STREAMS_MAX: Final = 16
 # Spoken by the node's own voice if no recording is given; as long as a real utterance.
 SENTENCES: Final = {
     "en": "Good morning everybody, the meeting begins at ten and we have a lot to talk about.",
@@ -84,6 +89,15 @@ def slots_of(rounds: Sequence[Round], max_rtf: float = MAX_RTF) -> int:
             break
         slots = max(slots, done.jobs)
     return slots
+
+
+def streams_of(rounds: Sequence[Round], audio_s: float, recognisers: int) -> int:
+    """Return how many speakers can be heard while they speak, given the time of a job alone."""
+    alone = [done.slowest_rtf * audio_s for done in rounds if done.jobs == 1]
+    if not alone:
+        return 0
+    busy = max(alone[0], 0.01) / PASS_EVERY_S
+    return min(STREAMS_MAX, int(recognisers * PASSES_PART / busy))
 
 
 def next_round(rounds: Sequence[Round], max_rtf: float = MAX_RTF) -> int | None:

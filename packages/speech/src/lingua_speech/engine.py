@@ -113,6 +113,13 @@ class Hint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     translate_to: str = ""
 
 
+class HeardWord(NamedTuple):
+    """A word of a transcript, and how probable it is."""
+
+    text: str
+    probability: float
+
+
 class Transcript(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Recognised speech; an empty text means that nothing was said."""
 
@@ -126,6 +133,8 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     translation: str = ""
     # Why the text may be worse than usual, e.g. "repetition_cut".
     remarks: tuple[str, ...] = ()
+    # The words of the text, if the engine knows how probable each is.
+    words: tuple[HeardWord, ...] = ()
 
 
 class Rendered(msgspec.Struct, frozen=True, array_like=True):

@@ -29,6 +29,9 @@ BUCKETS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2
 SERVICES: Final = ("asr", "nmt", "tts")
 ROLES: Final = ("file", "vad", "asr", "lid", "mt", "tts")
 OUTCOMES: Final = ("done", "silent", "cancelled")
+# A stream that was shed had no more passes, for lack of time.
+STREAM_OUTCOMES: Final = ("ended", "dropped", "shed", "failed")
+PASS_OUTCOMES: Final = ("done", "preempted", "abandoned", "failed")
 KNOWN_CODES: Final = frozenset(ErrorCode)
 OTHER: Final = "other"
 
@@ -59,6 +62,17 @@ class NodeMetrics:
         self.recognitions_shared = self._counter(
             "recognitions_shared_total", "Recognitions that served one more language."
         )
+        self.streams = self._counter(
+            "streams_total", "Utterances heard while they were spoken, by outcome.", ("outcome",)
+        )
+        self.stream_passes = self._counter(
+            "stream_passes_total", "Recognitions of speech that goes on, by outcome.", ("outcome",)
+        )
+        self.head_starts = self._counter(
+            "head_starts_total",
+            "Jobs whose speech was heard before: whether that was used.",
+            ("outcome",),
+        )
         self.remarks = self._counter(
             "translation_remarks_total",
             "Translations that took another route, were repaired or may be wrong, by remark.",
@@ -68,6 +82,9 @@ class NodeMetrics:
         _create_children(self.engine_seconds, ROLES)
         _create_children(self.second_tries, SERVICES)
         _create_children(self.remarks, REMARKS)
+        _create_children(self.streams, STREAM_OUTCOMES)
+        _create_children(self.stream_passes, PASS_OUTCOMES)
+        _create_children(self.head_starts, ("used", "unused"))
         self._real_time_factor = _RealTimeFactor()
         self.registry.register(self._real_time_factor)
         # CPU and memory of the node's own process, without its workers.

@@ -3,7 +3,7 @@
     job ──> voice gate ──> recognise ──> clean up ──> translate ──> speak ──> result
 
 The job handler of a node of real engines. The engines run in worker processes
-(`pipeline_stage.py`); this module decides their order, inputs and timings. All languages of an
+(`stage_calls.py`); this module decides their order, inputs and timings. All languages of an
 utterance share one recognition. The slices of a turn are recognised in order, each with the text of
 the one before.
 """
@@ -17,36 +17,34 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from lingua_node import ExtraResult, JobFailed, Result
-from lingua_speech import glossary, pipeline_stage, text
+from lingua_speech import pipeline_stage, text
 from lingua_speech.abilities import closest
 from lingua_speech.containers import OggHeaders, format_of
 from lingua_speech.engine import Hint, Rendered, Sound, Transcript
+from lingua_speech.engines import sentences
 from lingua_speech.job_languages import languages_of, not_served, previous_speech
+from lingua_speech.listening.head_start import HeadStart
 from lingua_speech.partial_results import PartialResults
 from lingua_speech.recognition import SharedRecognitions, key_of
 from lingua_speech.turn_history import TurnHistory
 from lingua_wire.languages import base_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lingua_node import Job
-    from lingua_speech.abilities import Abilities, LoadedEngine
+    from lingua_speech.abilities import LoadedEngine
     from lingua_speech.job_languages import JobLanguages
-    from lingua_speech.metrics import NodeMetrics
-    from lingua_speech.pipeline_stage import OnPartial, PipelineStage
+    from lingua_speech.pipeline_stage import OnPartial
+    from lingua_speech.stage_calls import StageCalls
     from lingua_speech.turn_history import SlicePosition
 
-# The sample rate of spoken results: `pcm16` does not name one, and clients assume this one.
-SPEECH_RATE: Final = 16_000
 # How long a slice waits for the recognition of the one before it.
 ORDER_WAIT_S: Final = 10.0
 # Time reserved at the end of an attempt to report it and to give it to another node.
 REPORT_S: Final = 2.0
 # The default message limit of the scheduler, as JSON; a larger result would end the connection.
 SPEECH_BYTES_MAX: Final = 10 << 20
-# Silence that the voice gate keeps around speech.
-MARGIN_MS: Final = 300
+# A longer text is not spoken in parts: all of it might be too long to be sent.
+PARTED_CHARS_MAX: Final = 2000
 TOO_LONG_TO_SPEAK: Final = "too_long_to_speak"
 NOT_READABLE: Final = (
     "{} is read if the utterance is an Ogg, WebM, FLAC or WAV file; else send pcm16"
@@ -79,21 +77,14 @@ class Timings(dict[str, float]):
 class SpeechPipeline:
     """Does jobs with the engines of one node."""
 
-    def __init__(
-        self,
-        stages: Mapping[str, PipelineStage],
-        abilities: Abilities,
-        metrics: NodeMetrics,
-        attempt_s: float,
-    ) -> None:
-        # By service: asr always; nmt, tts and natural if there are engines for them.
-        self._stages = stages
-        self._abilities = abilities
-        self._metrics = metrics
+    def __init__(self, calls: StageCalls, attempt_s: float) -> None:
+        self._calls = calls
+        self._abilities = calls.abilities
+        self._metrics = calls.metrics
         # The time limit of a job that has none of its own.
         self._attempt_s = attempt_s
         self._turns = TurnHistory()
-        self._recognitions = SharedRecognitions(on_shared=metrics.recognitions_shared.inc)
+        self._recognitions = SharedRecognitions(on_shared=self._metrics.recognitions_shared.inc)
         self._ogg_headers = OggHeaders()
 
     async def handle(self, job: Job) -> Result:
@@ -154,7 +145,7 @@ class SpeechPipeline:
         speech = b""
         if job.pipeline.use_tts:
             aloud = (translated, target) if job.pipeline.use_nmt else (said, heard.language)
-            speech = await self._speak(*aloud)
+            speech = await self._speak(job, *aloud)
             timings.lap("tts_ms")
         if len(speech) > SPEECH_BYTES_MAX:
             # The text alone is better than no result.
@@ -180,7 +171,7 @@ class SpeechPipeline:
             # Not to be retried on another node: the framing of bare packets is unknown to all.
             raise JobFailed("UNSUPPORTED_FEATURE", NOT_READABLE.format(job.audio_format[:32]))
         (reader,) = self._abilities.engines("file")
-        sound: Sound = await self._stages["asr"].call(
+        sound: Sound = await self._calls.stages["asr"].call(
             reader, audio, within_s=pipeline_stage.DECODE_S
         )
         return sound
@@ -193,13 +184,11 @@ class SpeechPipeline:
         if engine is None:
             raise not_served("/".join(languages.candidates), languages.target)
         before = await position.previous_text(ORDER_WAIT_S)
-        hint = self._hint(job, languages, engine, before)
+        hint = self.hint_of(job, languages, engine, before)
         partials = PartialResults(job)
         async with partials:
             heard = await self._recognise_shared(job, sound, (engine, hint), partials.update)
-        continues = job.is_max_duration_triggered
-        piece = heard.text.rstrip(TRAILING) if continues else heard.text
-        piece = text.join_slice(before or "", piece, continues)
+        piece = joined(heard, before, continues=job.is_max_duration_triggered)
         # The next slice can start now.
         position.leave(piece)
         if not piece:
@@ -210,9 +199,10 @@ class SpeechPipeline:
             await partials.send_final(said)
         return heard, said
 
-    def _hint(
-        self, job: Job, languages: JobLanguages, engine: LoadedEngine, before: str | None
+    def hint_of(
+        self, job: Job, languages: JobLanguages, engine: LoadedEngine, before: str | None = None
     ) -> Hint:
+        """Return what is known of a job's speech; `before` is the text of the slice before it."""
         known = engine.about.languages
         allowed = tuple(filter(None, (closest(known, code) for code in languages.allowed)))
         context = before
@@ -248,31 +238,24 @@ class SpeechPipeline:
         continues = job.is_max_duration_triggered
 
         async def recognise(on_partial: OnPartial) -> Transcript:
-            speech = await self._trim_silence(sound, starts=not hint.continues, ends=not continues)
-            if not speech.pcm:
-                return Transcript(text="", language=hint.language)
-            within_s = pipeline_stage.recognition_s(speech.duration_ms)
-            transcript: Transcript = await self._stages["asr"].call(
-                engine, speech, hint, within_s=within_s, partial=on_partial
+            # A slice ends in the middle of speech: nothing that was heard before ends there.
+            prepared = None if continues else _head_start_of(job)
+            if prepared and (heard := await prepared.heard_upto(sound.duration_ms, hint)):
+                return self._count_head_start("used", heard)
+            spoken = await self._calls.spoken_part(
+                sound, starts=not hint.continues, ends=not continues
             )
-            return transcript
+            if prepared and (heard := await prepared.heard_until(spoken.end_ms, hint)):
+                return self._count_head_start("used", heard)
+            heard = await self._calls.recognise(engine, spoken.sound, hint, on_partial=on_partial)
+            return self._count_head_start("unused", heard) if job.stream else heard
 
         key = key_of(job.session_id, sound, hint)
         return await self._recognitions.recognise(key, recognise, on_partial)
 
-    async def _trim_silence(self, sound: Sound, *, starts: bool, ends: bool) -> Sound:
-        """Return the part with speech; an end beyond which speech continues is not cut."""
-        if not sound.pcm:
-            return sound
-        for gate in self._abilities.engines("vad"):
-            within_s = pipeline_stage.recognition_s(sound.duration_ms)
-            spans = await self._stages["asr"].call(gate, sound, within_s=within_s)
-            if not spans:
-                return Sound(b"", sound.sample_rate)
-            first = spans[0].start_ms if starts else 0
-            last = spans[-1].end_ms if ends else sound.duration_ms
-            return trimmed(sound, first, last)
-        return sound
+    def _count_head_start(self, outcome: str, heard: Transcript) -> Transcript:
+        self._metrics.head_starts.labels(outcome).inc()
+        return heard
 
     async def _with_language(self, heard: Transcript, languages: JobLanguages) -> Transcript:
         """Return a transcript with its language, detected in the text if the recogniser cannot."""
@@ -281,7 +264,7 @@ class SpeechPipeline:
         if heard.language and languages.allows(heard.language):
             return heard
         for engine in self._abilities.engines("lid"):
-            scores: dict[str, float] = await self._stages["asr"].call(
+            scores: dict[str, float] = await self._calls.stages["asr"].call(
                 engine,
                 heard.text,
                 languages.allowed,
@@ -305,15 +288,10 @@ class SpeechPipeline:
         route = self._abilities.route(heard.language, target)
         if route is None:
             return Rendered(await self._translate_by_recogniser(job, sound, heard, target))
-
-        async def translate(words: str) -> str | Rendered:
-            whole = text.for_translation(words, heard.language)
-            within_s = pipeline_stage.translation_s(whole)
-            by = (route.engine, whole, route.source, route.target)
-            rendered: str | Rendered = await self._stages["nmt"].call(*by, within_s=within_s)
-            return rendered
-
-        rendered = await glossary.translate_with_terms(said, job.glossary, target, translate)
+        prepared = _head_start_of(job)
+        rendered = await prepared.translation(said, heard.language, target) if prepared else None
+        if rendered is None:
+            rendered = await self._calls.translate(route, said, job.glossary, target)
         self._metrics.count_remarks(rendered.remarks)
         return rendered
 
@@ -330,47 +308,35 @@ class SpeechPipeline:
         transcript = await self._recognise_shared(job, sound, (engine, hint), None)
         return transcript.translation
 
-    async def _speak(self, words: str, language: str) -> bytes:
-        if not words.strip():
-            return b""
-        aloud = text.for_speech(words, language)
-        found = self._voice(language, len(aloud))
-        if found is None:
-            raise JobFailed("MODEL_NOT_AVAILABLE", f"there is no voice for {language} here")
-        engine, code = found
-        within_s = pipeline_stage.synthesis_s(aloud)
-        stage = self._stages[engine.stage or "tts"]
-        speech: Sound = await stage.call(engine, aloud, code, within_s=within_s)
-        if speech.sample_rate == SPEECH_RATE:
-            return speech.pcm
-        return await asyncio.to_thread(at_speech_rate, speech)
+    async def _speak(self, job: Job, words: str, language: str) -> bytes:
+        """Speak a text; in parts, sentence by sentence, for those who want to hear it sooner."""
+        if not job.tts_parts or len(words) > PARTED_CHARS_MAX:
+            return await self._spoken(job, words, language)
+        speech = b""
+        for sentence in sentences.split(words):
+            part = await self._spoken(job, sentence, language)
+            await job.audio_part(part)
+            speech += part
+        return speech
 
-    def _voice(self, language: str, chars: int) -> tuple[LoadedEngine, str] | None:
-        """Return the preferred voice; a slow one only if the text is short and it is idle."""
-        voices = self._abilities.voices(language)
-        for engine, code in voices:
-            chars_max = engine.about.chars_max
-            stage = self._stages[engine.stage or "tts"]
-            if not chars_max or (chars <= chars_max and stage.has_room):
-                return engine, code
-        return next(iter(voices), None)
+    async def _spoken(self, job: Job, words: str, language: str) -> bytes:
+        prepared = _head_start_of(job)
+        speech = await prepared.speech(words, language) if prepared else None
+        return await self._calls.speak(words, language) if speech is None else speech
 
 
-def trimmed(sound: Sound, start_ms: float, end_ms: float) -> Sound:
-    """Return a part of a sound, with a margin on both sides."""
-    frames_per_ms = sound.sample_rate / 1000
-    first = max(0, int((start_ms - MARGIN_MS) * frames_per_ms)) * 2
-    last = int((end_ms + MARGIN_MS) * frames_per_ms) * 2
-    return Sound(sound.pcm[first:last], sound.sample_rate)
+def _head_start_of(job: Job) -> HeadStart | None:
+    """Return what was prepared while the utterance was spoken, if it was for the same terms."""
+    stream = job.stream
+    if stream is None or stream.open.glossary != job.glossary:
+        return None
+    return stream.head_start if isinstance(stream.head_start, HeadStart) else None
 
 
-def at_speech_rate(sound: Sound) -> bytes:
-    """Return a sound at the rate of spoken results."""
-    # numpy is imported only if needed: most voices have the right rate.
-    from lingua_speech import sound as samples  # noqa: PLC0415
-
-    numbers = samples.resample(samples.samples_of(sound.pcm), sound.sample_rate, SPEECH_RATE)
-    return samples.pcm16(numbers)
+def joined(heard: Transcript, before: str | None, *, continues: bool) -> str:
+    """Return the text of an utterance, joined to that of the slice before it."""
+    piece = heard.text.rstrip(TRAILING) if continues else heard.text
+    return text.join_slice(before or "", piece, continues)
 
 
 def _in_language(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lingua_node import JobFailed
 from lingua_speech.engine import EngineError
-from lingua_speech.host import WorkerBusy, WorkerLost
+from lingua_speech.host import Urgency, WorkerBusy, WorkerLost
 from lingua_speech.host.messages import FrameTooLarge
 from lingua_wire.codes import RETRYABLE_NODE_ERRORS
 
@@ -76,18 +76,31 @@ class PipelineStage:
         return self.pool.is_ready and not self.pool.waiting
 
     async def call(
-        self, engine: LoadedEngine, *args: Any, within_s: float, partial: OnPartial | None = None
+        self,
+        engine: LoadedEngine,
+        *args: Any,
+        within_s: float,
+        partial: OnPartial | None = None,
+        urgency: Urgency = Urgency.JOB,
     ) -> Any:
         """Call an engine; raises `JobFailed` with the failure to report to the scheduler."""
         began = monotonic()
+
+        async def call_once() -> Any:
+            return await self.pool.call(
+                engine.number, *args, timeout_s=within_s, partial=partial, urgency=urgency
+            )
+
         try:
             try:
-                return await self._call_once(engine, args, within_s, partial)
+                return await call_once()
             except WorkerLost as lost:
-                if lost.why == "hung" or monotonic() - began > SECOND_TRY_WITHIN_S:
+                is_late = monotonic() - began > SECOND_TRY_WITHIN_S
+                # What is not a job must not cost a second worker.
+                if lost.why == "hung" or is_late or urgency is not Urgency.JOB:
                     raise
                 self._metrics.second_tries.labels(self.service).inc()
-                return await self._call_once(engine, args, within_s, partial)
+                return await call_once()
         except WorkerBusy as error:
             raise JobFailed("NODE_OVERLOADED", str(error)) from error
         except WorkerLost as error:
@@ -100,15 +113,6 @@ class PipelineStage:
             raise JobFailed("UNSUPPORTED_FEATURE", str(error)) from error
         finally:
             self._metrics.engine_seconds.labels(engine.role).observe(monotonic() - began)
-
-    async def _call_once(
-        self,
-        engine: LoadedEngine,
-        args: tuple[Any, ...],
-        within_s: float,
-        partial: OnPartial | None,
-    ) -> Any:
-        return await self.pool.call(engine.number, *args, timeout_s=within_s, partial=partial)
 
     def _failure(self, engine: LoadedEngine, error: EngineError) -> JobFailed:
         if engine.role == "file":

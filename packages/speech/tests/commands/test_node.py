@@ -50,6 +50,15 @@ def test_nodes_of_one_command_begin_at_different_addresses() -> None:
     assert command._urls_of(args, 5) == ["ws://c", "ws://a", "ws://b"]
 
 
+def test_a_simulated_node_streams_if_it_is_told_to() -> None:
+    silent = command._node(parsed("--simulate"), "n1", 0, ignored)
+    assert silent.registration.max_streams is None
+    words = ("--simulate", "--streams", "3", "--sentence-words", "4", "--parts", "2")
+    assert command._node(parsed(*words), "n1", 0, ignored).registration.max_streams == 3
+    simulation = command._simulation(parsed(*words), 0)
+    assert (simulation.sentence_words, simulation.audio_parts) == (4, 2)
+
+
 def test_pairs_may_be_written_with_an_arrow_or_a_colon() -> None:
     assert parsed("--pairs", "en>es,en>fr").pairs == ("en>es", "en>fr")
     assert parsed("--pairs", "en:es,en:fr").pairs == ("en>es", "en>fr")

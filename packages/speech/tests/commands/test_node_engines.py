@@ -75,6 +75,8 @@ def test_it_says_what_it_serves_measures_itself_works_and_drains() -> None:
         assert lines[6].startswith("measured with ")
         slots = scheduler.all[0].of(NodeRegister)[0].max_jobs
         assert f"takes {slots} job(s) at a time" in lines
+        streams = scheduler.all[0].of(NodeRegister)[0].max_streams
+        assert f"hears {streams or 0} speaker(s) while they speak" in lines
         assert "n1: registered as n1" in lines
         assert lines[-1].startswith("1 jobs, 1 done, 0 failed, 0 cancelled in ")
 
@@ -94,11 +96,15 @@ def test_a_second_start_knows_what_was_measured_unless_told_otherwise(tmp_path: 
             second = await start(scheduler)
             third = await start(scheduler, "--recalibrate")
             fourth = await start(scheduler, "--max-jobs", "7")
+            await start(scheduler, "--max-jobs", "7", "--streams", "3")
+            await start(scheduler, "--max-jobs", "7", "--streams", "0")
         assert "\nmeasured with" in first
         assert "\nmeasured before with" in second
         assert "\nmeasured with" in third
         assert "measured" not in fourth
         assert scheduler.all[3].of(NodeRegister)[0].max_jobs == 7
+        streams = [one.of(NodeRegister)[0].max_streams for one in scheduler.all]
+        assert streams[3:] == [1, 3, None]
         assert (tmp_path / "models" / "calibration.json").exists()
 
     run(scenario())

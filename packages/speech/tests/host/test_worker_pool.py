@@ -14,7 +14,14 @@ import uvloop
 
 from host.worker_pools import CALL_S, exists, pool_of, run, say, until
 from lingua_speech.engine import EngineError, Hint, ModelMissing, Sound, Transcript
-from lingua_speech.host import WorkerBusy, WorkerLost, WorkerPool, WorkerPoolRules
+from lingua_speech.host import (
+    CallPreempted,
+    Urgency,
+    WorkerBusy,
+    WorkerLost,
+    WorkerPool,
+    WorkerPoolRules,
+)
 from lingua_speech.plugins import Spec
 from lingua_wire.errors import ConfigError
 
@@ -145,6 +152,75 @@ def test_calls_are_done_in_the_order_in_which_they_came(tmp_path: Path) -> None:
             (tmp_path / "b").touch()
             await asyncio.gather(first, *asks)
             assert order == [str(number) for number in range(20)]
+
+    run(scenario())
+
+
+def test_urgent_calls_are_done_first(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pool_of("mt=obedient") as pool:
+            order: list[str] = []
+
+            async def ask(urgency: Urgency) -> None:
+                order.append(await say(pool, f"say {urgency.name}", urgency=urgency))
+
+            first = asyncio.create_task(say(pool, f"wait_for {tmp_path / 'a'} {tmp_path / 'b'}"))
+            await until((tmp_path / "a").exists)
+            urgencies = (Urgency.CAPTION, Urgency.HEAD_START, Urgency.JOB) * 2
+            asks = [asyncio.create_task(ask(urgency)) for urgency in urgencies]
+            await until(lambda: pool.waiting == 6)
+            (tmp_path / "b").touch()
+            await asyncio.gather(first, *asks)
+            assert order == [name for name in ("JOB", "HEAD_START", "CAPTION") for _ in range(2)]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("urgency", [Urgency.JOB, Urgency.HEAD_START])
+def test_a_call_for_a_caption_is_stopped_for_a_more_urgent_one(
+    urgency: Urgency, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with pool_of("mt=obedient") as pool:
+            waits = f"wait_for {tmp_path / 'a'} {tmp_path / 'never'}"
+            caption = asyncio.create_task(say(pool, waits, urgency=Urgency.CAPTION))
+            await until((tmp_path / "a").exists)
+            assert await say(pool, "say now", urgency=urgency) == "now"
+            with pytest.raises(CallPreempted):
+                await caption
+            assert pool.restarts == 0
+
+    run(scenario())
+
+
+def test_a_head_start_is_not_stopped(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pool_of("mt=obedient") as pool:
+            waits = f"wait_for {tmp_path / 'a'} {tmp_path / 'b'}"
+            early = asyncio.create_task(say(pool, waits, urgency=Urgency.HEAD_START))
+            await until((tmp_path / "a").exists)
+            job = asyncio.create_task(say(pool, "say later"))
+            await until(lambda: pool.waiting == 1)
+            (tmp_path / "b").touch()
+            await early
+            assert await job == "later"
+
+    run(scenario())
+
+
+def test_a_worker_that_does_not_notice_a_stopped_caption_is_not_killed_for_it(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with pool_of("mt=obedient", grace_s=0.01) as pool:
+            # It sleeps without a look at its watch, for longer than the grace.
+            caption = asyncio.create_task(
+                say(pool, f"nap {tmp_path / 'a'}", urgency=Urgency.CAPTION)
+            )
+            await until((tmp_path / "a").exists)
+            caption.cancel()
+            assert await say(pool, "say next") == "next"
+            assert pool.restarts == 0
 
     run(scenario())
 

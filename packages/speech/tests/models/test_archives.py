@@ -151,7 +151,8 @@ def test_too_many_files_are_refused_even_if_none_is_taken(
         (b"!<arch>\n" + b"x" * 60, "deb"),
         (b"!<arch>\nshort", "deb"),
         (b"!<arch>\n", "deb"),
-        (tgz({"usr/a": b"x" * 5000})[:-40], "tgz"),
+        # With a time in its bytes, which would be another name in each process.
+        pytest.param(tgz({"usr/a": b"x" * 5000})[:-40], "tgz", id="cut-tgz"),
         (deb({"usr/a": bytes(range(256)) * 200})[:-80], "deb"),
         (deb_of(b"x", "data.tar.zst"), "deb"),
     ],

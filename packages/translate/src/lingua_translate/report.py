@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from lingua_client import Partial
     from lingua_wire.errors import LinguaError
     from lingua_wire.shared import Coverage, ServiceTimings, Timeline
 
@@ -79,6 +80,8 @@ class TranslatedUtterance:
     text_asr: str = ""
     # By language; filled as they arrive.
     renditions: dict[str, Rendition] = field(default_factory=dict)
+    # The newest text of it while it is spoken, with the translations; None after an outcome.
+    so_far: Partial | None = None
 
 
 @dataclass(slots=True)

@@ -57,6 +57,8 @@ class Order:
     token: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
     options: Options | None = None
+    # Texts and translations while somebody still speaks; None: not asked for.
+    partials: bool | None = None
     # More fields of `session_init`.
     init: Mapping[str, Any] = field(default_factory=dict)
     # The translated speech is kept in the report; else only listeners get it.
@@ -80,6 +82,7 @@ class Order:
             token=self.token,
             tls=self.tls,
             options=self.options,
+            partials=self.partials,
             init=init,
         )
 
@@ -99,7 +102,10 @@ class TranslationListener(Protocol):
         """An utterance has ended and is being translated."""
 
     def partial(self, utterance: TranslatedUtterance, text: str) -> None:
-        """The text that was recognised so far."""
+        """The text that was recognised so far; `utterance.so_far` has more of it.
+
+        The utterance may still be spoken. Then it is in no report, and may never be.
+        """
 
     def rendered(self, utterance: TranslatedUtterance, rendition: Rendition) -> None:
         """A translation in one language arrived, or the reason why there is none."""
@@ -193,6 +199,9 @@ class _Run:
         self._listener = listener
         # Index in the session -> utterance.
         self._utterances: dict[int, TranslatedUtterance] = {}
+        # The utterance that is being spoken, and the index that it will probably get. It is not in
+        # the report: what was heard may turn out to be no speech.
+        self._spoken_now: tuple[int, TranslatedUtterance] | None = None
         # Where the session's first sample is in the source: speech may be refused before it, and a
         # lost session is followed by another one.
         self._offset_ms = 0.0
@@ -257,11 +266,19 @@ class _Run:
             if event.is_own:
                 self._take_outcome(event)
         elif isinstance(event, Partial):
-            self._listener.partial(self._utterance(event.utterance_index), event.text)
+            if event.is_own:
+                self._take_partial(event)
         elif isinstance(event, Reset):
             self._take_reset(event)
         elif isinstance(event, Notice):
             self._take_notice(event.message)
+
+    def _take_partial(self, event: Partial) -> None:
+        said = self._heard(event.utterance_index)
+        if event.start_ms is not None and not said.end_ms:
+            said.start_ms = self._offset_ms + event.start_ms
+        said.so_far = event
+        self._listener.partial(said, event.text)
 
     def _take_notice(self, message: object) -> None:
         if isinstance(message, UtteranceAccepted):
@@ -286,6 +303,7 @@ class _Run:
     def _take_outcome(self, event: Outcome) -> None:
         said = self._utterance(event.utterance_index)
         said.text_asr = said.text_asr or event.text_asr
+        said.so_far = None
         rendition = self._rendition(event)
         if said.voice_end_s is not None:
             rendition.latency_ms = 1000 * (rendition.arrived_s - said.voice_end_s)
@@ -324,11 +342,23 @@ class _Run:
         self.report.lost_ms += event.lost_ms
         self._offset_ms = max((said.end_ms for said in self._utterances.values()), default=0.0)
         self._utterances.clear()
+        self._spoken_now = None
+
+    def _heard(self, index: int) -> TranslatedUtterance:
+        """Return an utterance that may still be spoken."""
+        if index in self._utterances:
+            return self._utterances[index]
+        if self._spoken_now is None or self._spoken_now[0] != index:
+            self._spoken_now = index, TranslatedUtterance(len(self.report.utterances))
+        return self._spoken_now[1]
 
     def _utterance(self, index: int) -> TranslatedUtterance:
         if index not in self._utterances:
-            self._utterances[index] = TranslatedUtterance(len(self.report.utterances))
-            self.report.utterances.append(self._utterances[index])
+            said = self._heard(index)
+            self._spoken_now = None
+            said.index = len(self.report.utterances)
+            self._utterances[index] = said
+            self.report.utterances.append(said)
         return self._utterances[index]
 
 

@@ -1,8 +1,9 @@
 """Live captions on a stream: for people on a terminal, plain lines elsewhere.
 
-On a terminal the last line is redrawn in place, grey: what is being recognised. Above it stand the
-finished utterances: when, what was said, what it became in each language, how long it took. It is
-a `TranslationListener`; it measures nothing. Colours only on a terminal, and not with NO_COLOR.
+On a terminal the last lines are redrawn in place: what is being said and its translations. Words
+that may still change are grey, those that stay are not. Above them stand the finished utterances:
+when, what was said, what it became in each language, how long it took. It is a
+`TranslationListener`; it measures nothing. Colours only on a terminal, and not with NO_COLOR.
 """
 
 from __future__ import annotations
@@ -12,6 +13,13 @@ import os
 from typing import TYPE_CHECKING, Final, TextIO
 
 from lingua_cli.terminal import discard
+from lingua_translate.growing_text import (
+    ToneSpan,
+    growing_line,
+    growing_words,
+    split_text,
+    tail,
+)
 from lingua_translate.report import STAGES, quantile
 from lingua_wire.captions import clean, columns, filled
 
@@ -21,10 +29,14 @@ if TYPE_CHECKING:
     from lingua_translate.report import InterpretationReport, Rendition, TranslatedUtterance
 
 COLUMNS_DEFAULT, COLUMNS_MIN = 80, 20
+ROWS_DEFAULT, ROWS_MIN = 24, 2
 COLOURS: Final = {"said": "1", "good": "32", "bad": "31", "note": "2", "wait": "33"}
 # Where texts begin, after the times and languages.
 MARGIN: Final = 9
 CLEAR_LINE: Final = "\r\x1b[K"
+LINE_UP: Final = "\x1b[A"
+# Utterances that are redrawn: the one being spoken, and the one before it until its outcome.
+OPEN_MAX: Final = 2
 STAGE_NAMES: Final = {
     "total": "end of speech → result",
     "asr": "recognising",
@@ -37,39 +49,65 @@ STAGE_NAMES: Final = {
 class Screen:
     """Shows events as they happen."""
 
-    def __init__(self, stream: TextIO, environ: Mapping[str, str], *, shows_times: bool) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        environ: Mapping[str, str],
+        *,
+        shows_times: bool,
+        prints_partials: bool = False,
+    ) -> None:
         self._stream = stream
         self._is_terminal = stream.isatty() and environ.get("TERM") != "dumb"
         self._has_colours = self._is_terminal and not environ.get("NO_COLOR")
         # Whether latencies are shown: the source comes at the pace of speech.
         self._shows_times = shows_times
-        # The text on the line that is redrawn; empty: the cursor is at the start of a new line.
-        self._pending = ""
-        # The utterance whose text was printed last.
+        # Whether partial texts are printed as lines where there is no terminal.
+        self._prints_partials = prints_partials
+        # What is being done, as long as no utterance is open.
+        self._doing = ""
+        # Utterances that are spoken or translated now, oldest first, and their text so far.
+        self._open: list[tuple[TranslatedUtterance, str]] = []
+        # How many lines are redrawn; 0: the cursor is at the start of a new line.
+        self._drawn = 0
+        # The utterance whose text was printed last, and the partial text of each language.
         self._shown: TranslatedUtterance | None = None
+        self._printed: dict[str, str] = {}
+
+    @property
+    def shows_partials(self) -> bool:
+        """Tell whether partial texts are shown at all."""
+        return self._is_terminal or self._prints_partials
 
     # Listener
 
     def accepted(self, utterance: TranslatedUtterance) -> None:
         """Show that an utterance is being translated."""
-        self._redraw(f"{clock(utterance.start_ms)}  …")
+        if not any(one is utterance for one, _ in self._open):
+            self._begin(utterance, "")
 
     def partial(self, utterance: TranslatedUtterance, text: str) -> None:
-        """Show the text recognised so far, the end of it if it is long."""
-        if not utterance.renditions:
-            self._redraw(f"{clock(utterance.start_ms)}  {clean(text)} …")
+        """Show the text so far, the end of it if it is long."""
+        if utterance.renditions:
+            return
+        if self._is_terminal:
+            self._begin(utterance, text)
+        elif self._prints_partials:
+            self._print_partial(utterance, text)
 
     def rendered(self, utterance: TranslatedUtterance, rendition: Rendition) -> None:
         """Print an utterance in one language."""
+        # An outcome replaces the texts so far of everything that was said up to it.
+        self._open = [one for one in self._open if one[0].start_ms > utterance.start_ms]
         at = clock(utterance.start_ms)
         if rendition.is_silent:
-            self._erase()
+            self._redraw()
             return
         if self._shown is not utterance:
             self._shown = utterance
             if utterance.text_asr:
                 self._paragraph(at, utterance.text_asr, "said")
-        name = f"{at} {rendition.target}" if not self._is_terminal else f"  → {rendition.target}"
+        name = f"{at} {rendition.target}" if not self._is_terminal else arrow(rendition.target)
         if rendition.reason:
             detail = f": {rendition.detail}" if rendition.detail else ""
             self._paragraph(name, f"(missing: {rendition.reason}{detail})", "bad")
@@ -85,25 +123,39 @@ class Screen:
     # For other callers
 
     def line(self, text: str, tone: str = "plain") -> None:
-        """Print one line above the one that is redrawn."""
-        pending = self._pending
-        self._erase()
+        """Print one line above those that are redrawn."""
         # The terminal itself may have written there: ^C.
-        start = CLEAR_LINE if self._is_terminal else ""
-        self._put(f"{start}{self._coloured(text, tone)}\n")
-        if pending:
-            self._redraw(pending)
+        start = CLEAR_LINE if self._is_terminal and not self._drawn else ""
+        self._put(f"{self._erased()}{start}{self._coloured(text, tone)}\n{self._lines()}")
 
     def waiting(self, text: str) -> None:
         """Show, on a terminal, what is being done."""
-        self._redraw(text)
+        self._doing = text
+        self._redraw()
 
     def finish(self, report: InterpretationReport | None) -> None:
-        """End the line that is redrawn, and print the account of the speech."""
-        self._erase()
+        """End the lines that are redrawn, and print the account of the speech."""
+        self._doing, self._open = "", []
+        self._redraw()
         if report is not None:
             for label, text, tone in closing_lines(report):
                 self._paragraph(label, text, tone)
+
+    def _begin(self, utterance: TranslatedUtterance, text: str) -> None:
+        """Show the newest text of an utterance below those that were spoken before it."""
+        others = [one for one in self._open if one[0] is not utterance]
+        self._open = [*others, (utterance, text)][-OPEN_MAX:]
+        self._doing = ""
+        self._redraw()
+
+    def _print_partial(self, utterance: TranslatedUtterance, text: str) -> None:
+        at = clock(utterance.start_ms)
+        for target, stable, unstable in texts_so_far(utterance, text):
+            words = growing_words(stable, unstable)
+            label = f"{at} {target} so far" if target else f"{at} so far"
+            if words and self._printed.get(target) != f"{at} {words}":
+                self._printed[target] = f"{at} {words}"
+                self.line(f"{label}  {words}")
 
     def _paragraph(self, label: str, text: str, tone: str) -> None:
         """Print a label and a text beside it, which does not run below the label."""
@@ -113,23 +165,47 @@ class Screen:
             self.line(f"{label}{gap}{clean(text)}", tone)
             return
         lines = filled(clean(text), max(COLUMNS_MIN, self._columns() - margin - 1)) or [""]
-        self._erase()
+        printed = self._erased()
         for number, line in enumerate(lines):
             head = label if not number else ""
             gap = " " * (margin - columns(head))
-            self._put(f"{self._coloured(head, 'note')}{gap}{self._coloured(line, tone)}\n")
+            printed += f"{self._coloured(head, 'note')}{gap}{self._coloured(line, tone)}\n"
+        self._put(printed + self._lines())
 
-    def _redraw(self, text: str) -> None:
+    # The lines that are redrawn
+
+    def _redraw(self) -> None:
+        if text := self._erased() + self._lines():
+            self._put(text)
+
+    def _erased(self) -> str:
+        """Return what erases the redrawn lines; the cursor is then where they began."""
+        drawn, self._drawn = self._drawn, 0
+        return CLEAR_LINE + (LINE_UP + CLEAR_LINE) * (drawn - 1) if drawn else ""
+
+    def _lines(self) -> str:
+        """Return what draws them: each within one row, and no more than there are rows."""
         if not self._is_terminal:
-            return
-        self._pending = text
-        shown = tail(text, self._columns() - 1)
-        self._put(f"{CLEAR_LINE}{self._coloured(shown, 'note')}")
+            return ""
+        width = self._columns() - 1
+        drawn = [self._drawn_line(line) for line in self._open_lines(width)]
+        if not drawn and self._doing:
+            drawn = [self._coloured(tail(clean(self._doing), width), "note")]
+        drawn = drawn[-max(1, self._rows() - 1) :]
+        self._drawn = len(drawn)
+        return CLEAR_LINE + "\n".join(drawn) if drawn else ""
 
-    def _erase(self) -> None:
-        if self._pending:
-            self._put(CLEAR_LINE)
-            self._pending = ""
+    def _open_lines(self, width: int) -> list[list[ToneSpan]]:
+        lines = []
+        for utterance, text in self._open:
+            for target, stable, unstable in texts_so_far(utterance, text):
+                label = arrow(target) if target else clock(utterance.start_ms)
+                margin = max(MARGIN, columns(label) + 1)
+                lines.append(growing_line(label, margin, split_text(stable, unstable), width))
+        return lines
+
+    def _drawn_line(self, spans: list[ToneSpan]) -> str:
+        return "".join(self._coloured(span.text, span.tone) for span in spans)
 
     def _put(self, text: str) -> None:
         """Write; a closed terminal shows nothing more, but the files are still written."""
@@ -143,12 +219,17 @@ class Screen:
 
     def _columns(self) -> int:
         """Return the current width: the window may have changed."""
+        return max(COLUMNS_MIN, self._size().columns or COLUMNS_DEFAULT)
+
+    def _rows(self) -> int:
+        return max(ROWS_MIN, self._size().lines or ROWS_DEFAULT)
+
+    def _size(self) -> os.terminal_size:
+        """Return the size of the terminal; 0 where it does not know it."""
         try:
-            columns_now = os.get_terminal_size(self._stream.fileno()).columns
+            return os.get_terminal_size(self._stream.fileno())
         except OSError:
-            return COLUMNS_DEFAULT
-        # A terminal may not know its width, and reports 0.
-        return max(COLUMNS_MIN, columns_now or COLUMNS_DEFAULT)
+            return os.terminal_size((0, 0))
 
     def _coloured(self, text: str, tone: str) -> str:
         if not self._has_colours or tone not in COLOURS or not text:
@@ -156,21 +237,30 @@ class Screen:
         return f"\x1b[{COLOURS[tone]}m{text}\x1b[0m"
 
 
+def arrow(target: str) -> str:
+    """Return the label of a translation on a terminal."""
+    return f"  → {target}"
+
+
+def texts_so_far(utterance: TranslatedUtterance, text: str) -> list[tuple[str, str, str]]:
+    """Return the language (empty: what was said), the firm and the loose text of each line."""
+    so_far = utterance.so_far
+    if so_far is None:
+        return [("", "", text)]
+    return [
+        ("", so_far.stable, so_far.unstable),
+        *(
+            (target, one.stable, one.unstable)
+            for target, one in so_far.translations.items()
+            if one.text.strip()
+        ),
+    ]
+
+
 def clock(at_ms: float) -> str:
     """Return a position in the audio in readable form."""
     minutes, seconds = divmod(at_ms / 1000, 60)
     return f"{int(minutes)}:{seconds:04.1f}" if seconds < 59.95 else f"{int(minutes) + 1}:00.0"
-
-
-def tail(text: str, width: int) -> str:
-    """Return the end of a text that fits into so many columns."""
-    if columns(text) <= width:
-        return text
-    used, start = 1, len(text)
-    while start and used + columns(text[start - 1]) <= width:
-        start -= 1
-        used += columns(text[start])
-    return f"…{text[start:]}"
 
 
 def delays(rendition: Rendition) -> str:

@@ -107,6 +107,21 @@ def test_a_recording_is_shown_line_by_line_and_summed_up(url: str, talk: Path) -
     assert len(lines) == 8
 
 
+@pytest.mark.parametrize(
+    ("words", "is_shown"),
+    [((), False), (("--partials",), True), (("--partials", "--quiet"), False)],
+)
+def test_texts_so_far_are_printed_only_if_they_are_wanted(
+    url: str, talk: Path, words: tuple[str, ...], *, is_shown: bool
+) -> None:
+    done = translate(talk, "--from", "en", "--to", "es", "--url", url, *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    so_far = [line for line in done.stdout.splitlines() if " so far  " in line]
+    assert bool(so_far) == is_shown
+    # The words of this node may all still change.
+    assert all(re.fullmatch(r"0:0\d\.\d so far  \[simulated.*\]", line) for line in so_far)
+
+
 def test_two_languages_have_two_files_each_and_all_of_them_can_be_read(
     url: str, talk: Path, tmp_path: Path
 ) -> None:

@@ -31,6 +31,8 @@ from lingua_bench.chaos.history import (
     OutcomeReceived,
     SessionMoved,
     SessionOpened,
+    StreamBegun,
+    StreamEnded,
     UtteranceAdmitted,
     UtteranceBegun,
     UtteranceResent,
@@ -136,10 +138,15 @@ def _check_nodes(
     newest: dict[tuple[str, str], int] = defaultdict(int)
     seen: Counter[tuple[str, int]] = Counter()
     for lines in histories:
-        max_jobs = refused = 0
+        max_jobs = max_streams = refused = 0
         for line in lines:
             if isinstance(line, NodeStarted):
-                max_jobs = line.max_jobs
+                max_jobs, max_streams = line.max_jobs, line.max_streams
+            elif isinstance(line, StreamBegun):
+                findings.streams_opened += 1
+                findings.streams_over_capacity += line.running > max_streams
+            elif isinstance(line, StreamEnded):
+                findings.streams_cut += line.is_cut
             elif isinstance(line, AttemptStarted):
                 key = (line.said, line.target)
                 newest[key] = max(newest[key], line.attempt)

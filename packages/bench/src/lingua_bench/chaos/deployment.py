@@ -213,6 +213,7 @@ async def _open_nodes(deployment: Deployment, stack: AsyncExitStack) -> None:
         urls=tuple(instance.node_url() for instance in hosts),
         place=str(deployment.place),
         max_jobs=scenario.max_jobs,
+        max_streams=scenario.max_streams if scenario.rooms else 0,
         least_ms=scenario.least_ms,
         most_ms=scenario.most_ms,
         seed=scenario.seed,
@@ -257,6 +258,7 @@ def participants_of(deployment: Deployment) -> ClientProcess:
         pause_s=scenario.room_pause_s,
         acts=scenario.room_acts,
         silence_s=scenario.room_silence_s,
+        slow=scenario.room_slow,
         seed=scenario.seed,
     )
     return ClientProcess(plan, deployment.place / "people.log")

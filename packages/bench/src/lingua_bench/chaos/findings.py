@@ -24,6 +24,8 @@ Danger = Literal[
     "failover",
     "after_kill",
     "after_freeze",
+    "stream",
+    "overheard",
     # In rooms; `ChaosFindings.dangers` counts them.
     "delivery_kill",
     "listener_resume",
@@ -133,6 +135,17 @@ class ChaosFindings(OutcomeFindings):
     # Sessions of participants that were lost, and outcomes that came again at the same position.
     listeners_reset: int = 0
     redelivered: int = 0
+    # Streams that nodes listened to, those whose utterance was cut, and more than a node declared.
+    streams_opened: int = 0
+    streams_cut: int = 0
+    streams_over_capacity: int = 0
+    # Partial texts in rooms, and those of others; after their outcome, not for the listener or of
+    # other speech, and with stable words that were different before.
+    partials: int = 0
+    partials_of_others: int = 0
+    partials_late: int = 0
+    partials_misheard: int = 0
+    partials_changed: int = 0
     # Utterances whose room is not certain; nothing is required of them.
     ambiguous: int = 0
     dangers: Counter[str] = field(default_factory=Counter)
@@ -163,6 +176,11 @@ class ChaosFindings(OutcomeFindings):
         return self.missing.total() / max(1, self.outcomes)
 
     @property
+    def streams_lost(self) -> int:
+        """Return how many streams ended before their utterance: dropped, or lost with a process."""
+        return self.streams_opened - self.streams_cut
+
+    @property
     def failed_attempts_percent(self) -> float:
         """Return the percentage of attempts without a result."""
         results = self.outcomes - self.missing.total() - self.duplicates
@@ -173,10 +191,13 @@ class ChaosFindings(OutcomeFindings):
         never = ["lost", "duplicates", "inversions", "gaps", "wrong", "over_capacity"]
         never += ["listeners_lost", "heard_wrong", "wrong_language", "passed_early", "unpassed"]
         never += ["misplaced", "node_exits"]
+        never += ["streams_over_capacity", "partials_misheard", "partials_changed"]
         never += ["unaccepted"] if rules.all_accepted else []
         never += [] if rules.rooms_forget else ["listeners_reset"]
         never += ["leases_left", "internal_errors", "unresumed", "dead_in_outage", "unrefused"]
-        never += [] if rules.store_forgets else ["started_twice", "stale_accepted"]
+        # An utterance that the store lost is spoken again, and has partials again.
+        if not rules.store_forgets:
+            never += ["started_twice", "stale_accepted", "partials_late"]
         found = self.counted_violations(never) + self.mishaps
         found += [
             f"/metrics says {told} {name}, the checker counted {counted}"
@@ -214,6 +235,8 @@ class ChaosFindings(OutcomeFindings):
             "failover": (failovers, "no master failed over"),
             "after_kill": (self.moved_after_kill, "nothing was moved after a kill"),
             "after_freeze": (self.moved_after_freeze, "nothing was moved after a freeze"),
+            "stream": (self.streams_opened, "no node listened while somebody spoke"),
+            "overheard": (self.partials_of_others, "no listener received a partial text"),
         }
         been |= {name: (self.dangers[name], reason) for name, reason in ROOM_DANGERS.items()}
         empty = [] if self.utterances else ["nothing was spoken"]

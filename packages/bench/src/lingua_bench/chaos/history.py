@@ -106,6 +106,7 @@ class NodeStarted(HistoryLine, frozen=True):
 
     node: str
     max_jobs: int
+    max_streams: int = 0
 
 
 class NodeExited(HistoryLine, frozen=True):
@@ -132,6 +133,21 @@ class AttemptFinished(HistoryLine, frozen=True):
     job: str
     attempt: int
     is_done: bool
+
+
+class StreamBegun(HistoryLine, frozen=True):
+    """A node began to listen to somebody who speaks."""
+
+    stream: str
+    # Streams that it listens to now, this one included.
+    running: int
+
+
+class StreamEnded(HistoryLine, frozen=True):
+    """A node listens no longer; `is_cut` if the utterance was cut, and not dropped or lost."""
+
+    stream: str
+    is_cut: bool
 
 
 class InjectedFault(HistoryLine, frozen=True):
@@ -229,6 +245,19 @@ class RoomOutcomeReceived(HistoryLine, frozen=True):
     seq: int
 
 
+class PartialReceived(HistoryLine, frozen=True):
+    """A participant received a partial text, of its own speech or of another's."""
+
+    participant: int
+    session: str
+    index: int
+    revision: int
+    # The stream that it comes from: nodes write it into the text that may still change.
+    stream: str
+    stable: str
+    lanes: tuple[str, ...]
+
+
 class PassedNoticeReceived(HistoryLine, frozen=True):
     """A speaker was notified that the others have an outcome."""
 
@@ -263,6 +292,7 @@ RoomLine = (
     | CutRequested
     | UtteranceAcknowledged
     | RoomOutcomeReceived
+    | PartialReceived
     | PassedNoticeReceived
     | ParticipantLeft
 )
@@ -277,7 +307,7 @@ ClientLine = (
     | NoticeReceived
     | ClientEnded
 )
-NodeLine = NodeStarted | NodeExited | AttemptStarted | AttemptFinished
+NodeLine = NodeStarted | NodeExited | AttemptStarted | AttemptFinished | StreamBegun | StreamEnded
 AnyLine = ClientLine | RoomLine | NodeLine | InjectedFault | OutageProbe | DeliveryInterrupted
 _decoder = msgspec.json.Decoder(AnyLine)
 

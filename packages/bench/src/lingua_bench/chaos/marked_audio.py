@@ -55,6 +55,10 @@ class RoomPlan(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     pause_s: float = 0.5
     chunks_most: int = 3
+    # The part of utterances that are spoken slowly, at the pace of speech, and how long these are:
+    # nodes can listen to them.
+    slow: float = 0.0
+    slow_chunks: tuple[int, int] = (6, 12)
     # The part of utterances after which, or in which, the speaker makes a change.
     restless: float = 0.35
     # All is quiet when nothing arrives for so long although it should: longer than a job may wait,

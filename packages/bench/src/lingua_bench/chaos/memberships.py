@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from lingua_bench.chaos.history import (
     ChangeRequested,
     CutRequested,
+    PartialReceived,
     ParticipantConnected,
     ParticipantLeft,
     ParticipantResumed,
@@ -77,6 +78,7 @@ class ParticipantHistory:
     accepted: list[UtteranceAcknowledged] = field(default_factory=list)
     received: list[RoomOutcomeReceived] = field(default_factory=list)
     passed: list[PassedNoticeReceived] = field(default_factory=list)
+    partials: list[PartialReceived] = field(default_factory=list)
     gone_at: float = NEVER
     how: str = ""
     problem: str = ""
@@ -118,6 +120,7 @@ class ParticipantHistory:
             (UtteranceAcknowledged, self.accepted),
             (RoomOutcomeReceived, self.received),
             (PassedNoticeReceived, self.passed),
+            (PartialReceived, self.partials),
         ):
             if isinstance(line, kind):
                 kept.append(line)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from lingua_bench.chaos.history import (
     RESULT,
     ChangeRequested,
     NoticeReceived,
+    PartialReceived,
     ParticipantConnected,
     ParticipantResumed,
     PassedNoticeReceived,
@@ -32,6 +33,7 @@ from lingua_wire.to_client import (
     Gap,
     MissingResult,
     OutcomePassed,
+    PartialResult,
     RoomCreateAck,
     RoomError,
     RoomExpired,
@@ -109,6 +111,7 @@ class MessageRecorder:
             TranslationResult: self._receive,
             MissingResult: self._receive,
             OutcomePassed: self._pass,
+            PartialResult: self._overhear,
             SessionCloseAck: self._close,
             ErrorMessage: self._error,
             Gap: self._gap,
@@ -233,6 +236,20 @@ class MessageRecorder:
         )
         self._heard(self.participant, message.session_id, message.utterance_index)
 
+    def _overhear(self, message: PartialResult) -> None:
+        self._note(
+            PartialReceived(
+                at=monotonic(),
+                participant=self.participant,
+                session=message.session_id,
+                index=message.utterance_index,
+                revision=message.revision,
+                stream=message.unstable,
+                stable=message.stable,
+                lanes=tuple(one.tgt_lang for one in message.translations),
+            )
+        )
+
     def _pass(self, message: OutcomePassed) -> None:
         self._note(
             PassedNoticeReceived(
@@ -297,7 +314,10 @@ async def dial(
     def take(message: Any) -> None:
         if listens and isinstance(message, (SessionInitAck, SessionResumed)):
             messages.connected(listens[0], url)
-        messages.handle(message)
+        # A connection that was left may still be read; the SDK drops what it says.
+        is_left = bool(listens) and messages.socket is not listens[0]
+        if not (is_left and isinstance(message, PartialResult)):
+            messages.handle(message)
         receive(message)
 
     writes: Any = tuple(_RecordedCodec(codec, messages) for codec in codecs.writes)

@@ -44,6 +44,8 @@ OPEN_S: Final = 30.0
 CLOSE_S: Final = 15.0
 SILENCE_S: Final = 5.0
 AGAIN_S: Final = 1.5
+# One participant in so many wants no partial texts.
+PARTIALS_EVERY: Final = 5
 
 
 class Lost(LinguaError):
@@ -110,10 +112,11 @@ class RoomParticipant:
 
     # Speaking
 
-    async def begin(self, chunks: int) -> None:
-        """Send the chunks of the next utterance."""
+    async def begin(self, chunks: int, pace_s: float = 0.0) -> None:
+        """Send the chunks of the next utterance, with a pause after each."""
         for place in range(chunks):
             await self._connection.send(marked_audio.chunk(self.number, self.said, place))
+            await asyncio.sleep(pace_s)
 
     async def end(self, chunks: int) -> None:
         """End the utterance."""
@@ -286,6 +289,7 @@ async def _sdk_connection(
         targets=messages.targets,
         audio_format="pcm16",
         sample_rate=marked_audio.SAMPLE_RATE,
+        partials=messages.participant % PARTIALS_EVERY != 0,
     ) as session:
         iterating = asyncio.create_task(_iterate(session))
         try:

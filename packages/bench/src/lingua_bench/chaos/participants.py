@@ -44,6 +44,8 @@ OLD, SILENT, ALONE, ABANDONS = 0.2, 0.06, 0.25, 0.4
 READY_S: Final = 60.0
 CLOSE_S: Final = 25.0
 AWAY_S: Final = (0.1, 0.8)
+# The length of a chunk of audio.
+CHUNK_S: Final = 0.1
 
 
 class RoomCoordinator:
@@ -208,9 +210,17 @@ class Seat:
 
     # Speaking, and the change that follows at once
 
+    def _length(self, participant: RoomParticipant) -> tuple[int, float]:
+        """Return how many chunks the next utterance has, and the pause after each."""
+        plan = self.coordinator.plan
+        # The audio of a client of the older protocol counts as opus: a few chunks are long speech.
+        if participant.messages.kind != "old" and self.chance.random() < plan.slow:
+            return self.chance.randint(*plan.slow_chunks), CHUNK_S
+        return self.chance.randint(1, plan.chunks_most), 0.0
+
     async def _utter(self, participant: RoomParticipant) -> None:
-        chunks = self.chance.randint(1, self.coordinator.plan.chunks_most)
-        await participant.begin(chunks)
+        chunks, pace_s = self._length(participant)
+        await participant.begin(chunks, pace_s)
         await participant.end(chunks)
         self.coordinator.sent += 1
         self.coordinator.expect(participant, participant.said - 1)
@@ -258,8 +268,8 @@ class Seat:
 
     async def _change_midway(self, participant: RoomParticipant) -> None:
         """Change the room in the middle of an utterance: the change cuts it."""
-        chunks = self.chance.randint(1, self.coordinator.plan.chunks_most)
-        await participant.begin(chunks)
+        chunks, pace_s = self._length(participant)
+        await participant.begin(chunks, pace_s)
         number = participant.mark(chunks, "change")
         self.coordinator.sent += 1
         await self._change_room(participant)

@@ -7,9 +7,11 @@ place ends the process at once, so that no run passes because its fault was neve
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import runpy
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lingua_bench.chaos.planted_faults import PLANTED_FAULTS, PlantedFault
 from lingua_scheduler.state import scripts
@@ -17,6 +19,10 @@ from lingua_wire.errors import LinguaError
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
+
+
+# Where modules of Python are; everything else is a file of Lua.
+PACKAGE: Final = "lingua_scheduler."
 
 
 class NotPlanted(LinguaError):
@@ -33,11 +39,14 @@ class Planter:
 
     def read_include(self, folder: Traversable, path: str) -> str:
         """Return the text of an include, with the fault if it belongs there."""
-        text, fault = self._read(folder, path), self._plant
-        if path != fault.include:
-            return text
-        if text.count(fault.before) != 1:
-            raise NotPlanted(f"{path} has {text.count(fault.before)} times: {fault.before.strip()}")
+        text = self._read(folder, path)
+        return self.changed(text) if path == self._plant.include else text
+
+    def changed(self, text: str) -> str:
+        """Return a text with the fault in it."""
+        fault, count = self._plant, text.count(self._plant.before)
+        if count != 1:
+            raise NotPlanted(f"{fault.include} has {count} times: {fault.before.strip()}")
         self.is_done = True
         return text.replace(fault.before, fault.after)
 
@@ -45,11 +54,21 @@ class Planter:
 def plant(name: str) -> None:
     """Plant a fault into this process; raises `NotPlanted`."""
     planter = Planter(PLANTED_FAULTS[name])
+    if PLANTED_FAULTS[name].include.startswith(PACKAGE):
+        plant_module(planter, PLANTED_FAULTS[name].include)
+        return
     scripts.read_include = planter.read_include
     scripts.load_scripts.cache_clear()
     scripts.load_scripts()
     if not planter.is_done:
         raise NotPlanted(f"no script includes {PLANTED_FAULTS[name].include}")
+
+
+def plant_module(planter: Planter, name: str) -> None:
+    """Execute a module again with the fault in it, before others take something from it."""
+    module = importlib.import_module(name)
+    changed = planter.changed(inspect.getsource(module))
+    exec(compile(changed, str(module.__file__), "exec"), module.__dict__)  # noqa: S102 our own code
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The faults that can be planted into schedulers, and their places in the Lua files.
+"""The faults that can be planted into schedulers, and their places in the Lua files and modules.
 
 If the code changes, only this table must be updated; `planted.py` fails if it is out of date.
 """
@@ -11,12 +11,13 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class PlantedFault:
-    """One fault: what it is, how it must be found, and its place in the included Lua files."""
+    """One fault: what it is, how it must be found, and its place in the code."""
 
     what: str
     # Counts of the findings of which at least one must not be 0.
     found_as: tuple[str, ...]
-    # The file, the text that it has once, and the text that replaces it.
+    # The included Lua file, or the module of Python; the text that it has once, and the text that
+    # replaces it.
     include: str
     before: str
     after: str
@@ -41,6 +42,9 @@ AUDIENCE_NOW: Final = """
   end
   if #late > 0 then audience = table.concat(late, ' ') end
 """
+
+# Where a partial text is sent to the others in a room.
+TO_ROOM: Final = "            self._to_room(speaker.id, profile, room, message)\n"
 
 PLANTED_FAULTS: Final[dict[str, PlantedFault]] = {
     "relay_forgotten": PlantedFault(
@@ -84,5 +88,13 @@ PLANTED_FAULTS: Final[dict[str, PlantedFault]] = {
         "    redis.call('RPOP', BASE .. 'relay:' .. session)\n"
         "    return relay_passed(session, s, heard_item(id, kind, head, now), out)\n"
         f"  end\n{RELEASED}",
+    ),
+    "partial_to_all": PlantedFault(
+        "everybody on the instance gets what is being said in a room",
+        ("partials_misheard",),
+        "lingua_scheduler.streams.partial_router",
+        TO_ROOM,
+        f"{TO_ROOM}            for name in self._sessions:\n"
+        "                self._send(name, message, '')\n",
     ),
 }

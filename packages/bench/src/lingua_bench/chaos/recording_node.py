@@ -27,9 +27,11 @@ from lingua_bench.chaos.history import (
     NodeExited,
     NodeStarted,
     Recorder,
+    StreamBegun,
+    StreamEnded,
 )
 from lingua_bench.chaos.process import die_with_parent
-from lingua_node import Job, Node, Result
+from lingua_node import Job, Node, Result, Stream
 
 # How long a result is held for a nemesis that does not answer.
 HELD_S: Final = 1.0
@@ -42,6 +44,8 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     urls: tuple[str, ...]
     place: str
     max_jobs: int = 4
+    # Streams at the same time, besides jobs; 0: the nodes do not listen.
+    max_streams: int = 0
     least_ms: float = 20
     most_ms: float = 200
     seed: int = 0
@@ -59,14 +63,14 @@ class RecordingNode:
         self._plan = plan
         self._recorder = Recorder(Path(plan.place) / f"{name}-{os.getpid()}.node")
         self._chance = Random(f"{name} {plan.seed} {os.getpid()}")
-        self._running = 0
+        self._running = self._listening = 0
         # The instance that it is connected to.
         self._url = ""
         # Held results -> set when they are released.
         self._held: dict[str, asyncio.Event] = {}
         self._deliveries: socket.socket | None = None
         self.node = self._make(name)
-        self._recorder.note(NodeStarted(monotonic(), name, plan.max_jobs))
+        self._recorder.note(NodeStarted(monotonic(), name, plan.max_jobs, plan.max_streams))
 
     def run(self) -> None:
         """Work until this process is killed; an end without a kill is recorded."""
@@ -102,6 +106,27 @@ class RecordingNode:
         text = marked_audio.translated(said, job.tgt_lang, job.attempt_id)
         speech = bytes(self._plan.speech_bytes)
         return Result(text_asr=said, text_translated=text, tts_audio=speech)
+
+    async def listen(self, stream: Stream) -> None:
+        """Report the marks of the audio so far while somebody speaks; the stream names itself."""
+        self._listening += 1
+        self._recorder.note(StreamBegun(monotonic(), stream.stream_id, self._listening))
+        try:
+            async for _ in stream:
+                heard = stream.audio[: marked_audio.whole(stream.audio)]
+                said = marked_audio.marks_in(heard) if heard else marked_audio.GARBLED
+                if said != marked_audio.GARBLED:
+                    await stream.partial(
+                        stable=said,
+                        unstable=stream.stream_id,
+                        upto_ms=stream.audio_ms,
+                        translations={
+                            target: (f"{target} {said}", "") for target in stream.open.tgt_langs
+                        },
+                    )
+        finally:
+            self._listening -= 1
+            self._recorder.note(StreamEnded(monotonic(), stream.stream_id, stream.is_cut))
 
     async def _may_deliver(self, said: str) -> None:
         """Hold a result for a room until the nemesis, if there is one, releases it."""
@@ -148,10 +173,13 @@ class RecordingNode:
             ],
             watch=self._watch,
             max_jobs=self._plan.max_jobs,
+            max_streams=self._plan.max_streams,
             # The machine is meant to be busy.
             reports_usage=False,
         )
         node.job(self.translate)
+        if self._plan.max_streams:
+            node.stream(self.listen)
         return node
 
 

@@ -60,7 +60,14 @@ def summary(runs: Sequence[Run]) -> dict[str, float]:
     totals = ("utterances", "kills", "lost", "duplicates", "inversions")
     counted: dict[str, float] = {
         name: sum(getattr(one, name) for one in found)
-        for name in (*totals, "stale_rejected", "adopted", "leases_left")
+        for name in (
+            *totals,
+            "stale_rejected",
+            "adopted",
+            "leases_left",
+            "streams_opened",
+            "streams_lost",
+        )
     }
     affected = max((one.affected_p99_s for one in found), default=0.0)
     missing, outcomes = (
@@ -93,6 +100,7 @@ def as_json_object(run: Run) -> dict[str, Any]:
         "verdict": run.verdict,
         "problems": run.problems,
         "kills": found.kills,
+        "streams_lost": found.streams_lost,
         "untranslated_share": round(found.untranslated_share, 5),
         **rounded,
         **cost,
@@ -158,6 +166,11 @@ def notes(run: Run) -> list[str]:
     ):
         if counter:
             lines.append(f"{run.scenario.name}: {what}: {counted(counter)}")
+    if found.streams_opened:
+        lines.append(
+            f"{run.scenario.name}: {found.streams_opened} streams, {found.streams_lost} of them "
+            f"ended early; {found.partials} partial texts, {found.partials_of_others} of others"
+        )
     if found.moves:
         lines.append(
             f"{run.scenario.name}: {found.moves} moves, resumed within p50 "

@@ -22,6 +22,7 @@ from lingua_bench.chaos.history import (
 )
 from lingua_bench.chaos.memberships import NEVER, ParticipantHistory, RoomStay, RoomTimeline
 from lingua_bench.chaos.message_recorder import AS_SPOKEN
+from lingua_bench.chaos.partial_checker import PartialCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -110,6 +111,7 @@ class RoomCheck:
             self._hear(participant)
         for spoken in self.spoken.values():
             self._count(spoken)
+        PartialCheck(self._known, self._places, self._findings).run()
         self._count_participants()
         self._count_dangers(struck)
 

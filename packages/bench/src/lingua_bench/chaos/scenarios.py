@@ -44,6 +44,8 @@ class Scenario:
     instances: int = 3
     nodes: int = 8
     max_jobs: int = 4
+    # Streams of each node besides its jobs, where there are rooms.
+    max_streams: int = 3
     sessions: int = 50
     utterances: int = 10_000
     window: int = 3
@@ -53,6 +55,8 @@ class Scenario:
     room_size: int = 4
     room_pause_s: float = 1.0
     room_acts: tuple[str, ...] = ROOM_ACTS
+    # The part of utterances that nodes can listen to.
+    room_slow: float = 0.3
     # How long nothing may arrive before missing outcomes are given up.
     room_silence_s: float = 14.0
     # How often each session moves to another instance by itself.
@@ -96,7 +100,7 @@ def needs(*paths: Danger) -> frozenset[Danger]:
     return frozenset({"hit", *paths})
 
 
-ROOM_NEEDS: Final = needs("resume", *ROOM_DANGERS)
+ROOM_NEEDS: Final = needs("resume", "stream", "overheard", *ROOM_DANGERS)
 
 TOXIC_LINKS: Final = tuple(
     f"{link}:{toxic}"

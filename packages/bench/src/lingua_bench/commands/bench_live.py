@@ -52,6 +52,11 @@ def add_live(benches: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         metavar="N",
         help="processes of the scheduler, as `lingua serve --workers` (default: 1)",
     )
+    live.add_argument(
+        "--streaming",
+        action="store_true",
+        help="also the cost of a frame that a node hears while somebody speaks",
+    )
     live.set_defaults(run=run_live)
 
 
@@ -61,6 +66,7 @@ def plan_of(args: argparse.Namespace) -> LivePlan:
         QUICK if args.quick else FULL,
         workers=args.workers,
         growth=GROWTH if args.growth else (),
+        streaming=args.streaming,
     )
     if args.sessions is None:
         return plan
@@ -166,6 +172,7 @@ def live_summary_lines(report: LiveReport) -> list[str]:
     return [
         paced_sentence(report),
         f"Scheduler CPU per utterance {utterance_us:.0f} us, per audio frame {frame_us:.1f} us",
+        *streamed_lines(report),
         f"CPU of all processes {summary.cpu_us_all:.0f} us, the store alone {store_us:.0f} us",
         f"Workers {summary.workers}; messages between instances per outcome {letters:.2f}",
         f"Memory per idle session {idle_kb:.1f} KB, per speaking one {speaking_kb:.0f} KB",
@@ -173,6 +180,15 @@ def live_summary_lines(report: LiveReport) -> list[str]:
         + (f", {over} of them in tries that do not count" if over else ""),
         f"{this_interpreter()}",
     ]
+
+
+def streamed_lines(report: LiveReport) -> list[str]:
+    """Return what a frame costs that a node hears at once, if that was measured."""
+    streamed_us, ratio = report.summary.frame_us_streamed, report.summary.frame_streamed_ratio
+    if streamed_us is None or ratio is None:
+        return []
+    cost = f"{streamed_us:.1f} us, {ratio:.2f} times a plain one"
+    return [f"Per audio frame that a node hears, with partial texts, {cost}"]
 
 
 def paced_sentence(report: LiveReport) -> str:

@@ -36,6 +36,7 @@ HEARD = (
     "RTF",
     "lost",
 )
+CAPTIONS = ("captions of", "behind the voice p50", "p95", "translated p50", "words taken back")
 TRANSLATED = ("direction", "prompts", "chrF", "plain", "unseen half", "plain", "p50", "p95")
 LONG = (
     "continuous",
@@ -92,6 +93,14 @@ def add_speech(benches: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="tts=NAME",
         help="only how well voices are recognised (default: kokoro, pico and espeak)",
     )
+    speech.add_argument(
+        "--captions",
+        action="store_true",
+        help="only captions: how late, how stable, and how soon a result follows the voice",
+    )
+    speech.add_argument(
+        "--speakers", type=int, default=1, metavar="N", help="with --captions: speakers at once (1)"
+    )
     speech.set_defaults(run=run_speech)
 
 
@@ -108,6 +117,8 @@ def run_speech(args: argparse.Namespace) -> int:
         return run_chaos(args)
     if args.voices is not None:
         return run_voices(args)
+    if args.captions:
+        return run_captions(args)
     plan = SpeechBenchmarkPlan(tuple(args.engines), is_quick=args.quick, long_s=args.long)
     report = uvloop.run(measure_speech(plan, _tell))
     if args.json:
@@ -145,13 +156,35 @@ def run_voices(args: argparse.Namespace) -> int:
     return 1 if report.left_out else 0
 
 
+def run_captions(args: argparse.Namespace) -> int:
+    """Speak into the handlers of a node and print how its captions were."""
+    from lingua_bench.speech.live_captions import (  # noqa: PLC0415
+        CaptionPlan,
+        measure_captions,
+    )
+
+    plan = CaptionPlan(
+        tuple(args.engines), prompts=0 if args.quick else 12, speakers=max(1, args.speakers)
+    )
+    report = uvloop.run(measure_captions(plan))
+    if args.json:
+        print("\n".join(msgspec.json.encode(row).decode() for row in report.objects()))
+    else:
+        print(report.page())
+    return 0
+
+
 def _tell(what: str) -> None:
     print(f"  {what} …", file=sys.stderr, flush=True)
 
 
 def page(report: SpeechReport) -> str:
     """Return the tables for people."""
-    parts = [render_table(HEARD, _heard(report)), render_table(TRANSLATED, _translated(report))]
+    parts = [
+        render_table(HEARD, _heard(report)),
+        render_table(CAPTIONS, _captions(report)),
+        render_table(TRANSLATED, _translated(report)),
+    ]
     if report.long:
         parts.append(render_table(LONG, _long(report)))
     memory = f"memory of the node with its engines: {report.rss_mb:.0f} MB"
@@ -227,6 +260,19 @@ def _heard(report: SpeechReport) -> Sequence[Sequence[str | int]]:
             f"{one.scheduler_p99_ms:.0f} ms",
             f"{one.rtf:.3f}",
             f"{one.unaccounted_ms} ms",
+        )
+        for one in report.heard
+    ]
+
+
+def _captions(report: SpeechReport) -> Sequence[Sequence[str | int]]:
+    return [
+        (
+            one.name,
+            f"{one.caption_lag_p50_s:.2f} s",
+            f"{one.caption_lag_p95_s:.2f} s",
+            f"{one.translated_lag_p50_s:.2f} s",
+            f"{100 * one.erasure:.0f} %",
         )
         for one in report.heard
     ]

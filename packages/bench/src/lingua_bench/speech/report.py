@@ -11,6 +11,7 @@ from lingua_translate import own_share_ms, quantile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lingua_bench.speech.caption_log import CaptionLog
     from lingua_bench.speech.material import JoinedRecording
     from lingua_translate import InterpretationReport, Rendition
 
@@ -40,6 +41,13 @@ class RecognitionResult:
     admitted_ms: int
     unaccounted_ms: int
     failed: int
+    # End of a word to the captions that show it for good: as it was said, and translated. Words
+    # have no times here: they are spread evenly over the voice.
+    caption_lag_p50_s: float = 0.0
+    caption_lag_p95_s: float = 0.0
+    translated_lag_p50_s: float = 0.0
+    # Words of captions that were taken back, per word: as it was said.
+    erasure: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +107,10 @@ class SpeechReport:
             "rtf": round(first.rtf, 4),
             "rss_mb": round(self.rss_mb, 1),
             "scheduler_p99_ms": round(first.scheduler_p99_ms, 1),
+            "caption_lag_p50_s": round(first.caption_lag_p50_s, 3),
+            "caption_lag_p95_s": round(first.caption_lag_p95_s, 3),
+            "translated_lag_p50_s": round(first.translated_lag_p50_s, 3),
+            "erasure": round(first.erasure, 3),
             "start_s": round(self.start_s, 2),
         }
 
@@ -114,10 +126,14 @@ class SpeechReport:
 
 
 def recognition_of(
-    name: str, joined: JoinedRecording, report: InterpretationReport
+    name: str, joined: JoinedRecording, report: InterpretationReport, log: CaptionLog
 ) -> RecognitionResult:
-    """Return the results of one joined recording."""
+    """Return the results of one joined recording, and of the captions that were shown."""
     values = report.latencies_ms()
+    captions = log.figures()
+    said_s = [lag_ms / 1000 for one in captions for lag_ms in one.stable_ms]
+    translated_s = [lag_ms / 1000 for one in captions for lag_ms in one.translated_ms]
+    words = sum(one.words for one in captions)
     spoken = [one for one in report.renditions if one.latency_ms is not None and one.pcm]
     first_s = [(one.latency_ms or 0.0) / 1000 for one in spoken]
     text = " ".join(said.text_asr for said in report.utterances)
@@ -140,6 +156,10 @@ def recognition_of(
         admitted_ms=coverage.admitted_ms if coverage else 0,
         unaccounted_ms=_unaccounted_ms(report),
         failed=report.failures,
+        caption_lag_p50_s=quantile(said_s, 0.5),
+        caption_lag_p95_s=quantile(said_s, 0.95),
+        translated_lag_p50_s=quantile(translated_s, 0.5),
+        erasure=sum(one.erasure * one.words for one in captions) / max(1, words),
     )
 
 

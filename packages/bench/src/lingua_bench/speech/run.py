@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from lingua_bench.speech import material
 from lingua_bench.speech.borders import missing_words
-from lingua_bench.speech.report import Long, SpeechReport, Translated, recognition_of
+from lingua_bench.speech.caption_log import CaptionLog
+from lingua_bench.speech.report import (
+    Long,
+    RecognitionResult,
+    SpeechReport,
+    Translated,
+    recognition_of,
+)
 from lingua_speech.engine import Hint, Sound, text_of
 from lingua_speech.host import WorkerPool, WorkerPoolRules
 from lingua_speech.models import default_store
@@ -29,7 +36,6 @@ if TYPE_CHECKING:
     from lingua_bench.speech.material import JoinedRecording
     from lingua_speech.models import ModelStore
     from lingua_speech.prompt_corpus import Prompt
-    from lingua_translate import InterpretationReport
     from lingua_translate.local import PrivateService
     from lingua_wire.recording import Recording
 
@@ -86,30 +92,30 @@ async def _speak_all(
 ) -> None:
     tell("speaking English (LibriVox), in real time")
     english = material.join_recordings(material.librivox(store))
-    report.heard.append(
-        recognition_of("librivox en>es", english, await _interpret(service, english, "en"))
-    )
+    report.heard.append(await _hear("librivox en>es", service, english))
     if plan.is_quick:
         return
     keys = [prompt.key for prompt in material.parallel(store, "en", "es")][:PROMPTS_SPOKEN]
     for source in ("en", "es"):
         tell(f"speaking prompts ({source}), in real time")
         spoken = material.join_recordings(material.prompts(store, source, keys))
-        said = await _interpret(service, spoken, source)
         target = "es" if source == "en" else "en"
-        report.heard.append(recognition_of(f"prompts {source}>{target}", spoken, said))
+        report.heard.append(await _hear(f"prompts {source}>{target}", service, spoken))
 
 
-async def _interpret(
-    service: PrivateService, joined: JoinedRecording, source: str
-) -> InterpretationReport:
+async def _hear(name: str, service: PrivateService, joined: JoinedRecording) -> RecognitionResult:
+    """Speak a recording, whose name ends with its direction, and measure what came back."""
+    source, target = name.rsplit(maxsplit=1)[-1].split(">")
     order = Order(
         urls=(service.session_url,),
         source=source,
-        targets=("es" if source == "en" else "en",),
+        targets=(target,),
+        partials=True,
         init={"enable_streaming_asr": True},
     )
-    return await interpret(RecordingSource(joined.recording, tail_ms=TAIL_MS), order)
+    log = CaptionLog(name.rpartition(">")[2])
+    report = await interpret(RecordingSource(joined.recording, tail_ms=TAIL_MS), order, log)
+    return recognition_of(name, joined, report, log)
 
 
 # Translation alone

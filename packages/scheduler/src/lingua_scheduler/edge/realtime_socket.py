@@ -1,8 +1,9 @@
 """`/v1/realtime/translations`: a live session in the events of OpenAI's translation API.
 
 Ready (connected, no audio yet) -> opening (the first audio opens a session) -> talking -> ended.
-Only final texts are sent, because a delta cannot be taken back. Where a client of our own protocol
-is asked to pause, this socket is not read for a while. docs/openai.md lists the deviations.
+While somebody speaks only words that stay are sent, because a delta cannot be taken back. Where a
+client of our own protocol is asked to pause, this socket is not read for a while. docs/openai.md
+lists the deviations.
 """
 
 from __future__ import annotations
@@ -22,17 +23,15 @@ from lingua_scheduler.edge import token_advice
 from lingua_scheduler.edge.client_access import ERRORS_MAX
 from lingua_scheduler.edge.early_buffer import EarlyBuffer
 from lingua_scheduler.edge.openai import events as e
-from lingua_scheduler.edge.openai.answers import spaced
-from lingua_scheduler.edge.openai.audio import at_realtime_rate, speech_of
 from lingua_scheduler.edge.openai.errors import ApiError, invalid
 from lingua_scheduler.edge.openai.models import model_list
+from lingua_scheduler.edge.realtime_sender import RealtimeSender, error_event
 from lingua_scheduler.edge.request_head import Refusal
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_wire.codes import CloseCode, ErrorCode
 from lingua_wire.errors import InvalidInput
 from lingua_wire.from_client import SessionInit, SessionUpdate
 from lingua_wire.languages import AUTO
-from lingua_wire.recording import UnreadableRecording
 from lingua_wire.shared import PipelineConfig
 from lingua_wire.to_client import (
     Backpressure,
@@ -40,6 +39,7 @@ from lingua_wire.to_client import (
     Gap,
     GoAway,
     MissingResult,
+    PartialResult,
     TranslationResult,
     UtteranceAccepted,
 )
@@ -63,27 +63,14 @@ KEY_SUBPROTOCOL = "openai-insecure-api-key."
 DEFAULT_MODEL = "gpt-realtime-translate"
 # The longest duration of a session.
 SESSION_S = 24 * 3600
-# `elapsed_ms` is rounded up to a multiple of this.
-STEP_MS = 200
-# One audio delta: a second of speech.
-DELTA_BYTES = 2 * e.RATE
-# Shorter speech is resampled in the event loop: a thread would cost more.
-AT_ONCE_BYTES = 8 * 1024
 # Appended audio is passed on in pieces of this size, however large the event is: the end of speech
 # is looked for between pieces.
 PIECE_BYTES = 2 * e.RATE // 10
-# How much may wait for a client that reads slowly: events, and bytes of speech.
-UNSENT_EVENTS_MAX = 256
-UNSENT_SPEECH_MAX = 16 << 20
-# Unsent bytes of the socket above which speech waits, and how often that is checked.
-SOCKET_BYTES_MAX = 1 << 20
-CHECK_S = 0.02
 # How long a closing socket may take to send the rest.
 FLUSH_S = 30.0
 # The pause between attempts to open a session in an unavailable store.
 RETRY_S = 0.25
 GOING_AWAY = "the instance stops; connect again"
-SILENCE = "silence_detected"
 
 
 def admitted(
@@ -122,38 +109,20 @@ class RealtimeSocket:
         self.session: LiveSession | None = None
         # Events refused since the last valid one.
         self.errors = 0
-        # Outcomes and events to be sent, in order; converting speech takes time.
-        self._unsent: asyncio.Queue[TranslationResult | e.ServerEvent | None] = asyncio.Queue()
-        self._unsent.put_nowait(e.CreatedEvent(session=self.state))
-        # How much speech they contain.
-        self._unsent_bytes = 0
-        # Set when everything was sent, or the client is disconnected.
-        self._all_sent = asyncio.Event()
-        # Utterance -> where it ends in the stream, until its outcome.
-        self._ends_ms: dict[int, int] = {}
-        # The previous deltas, which decide whether a space precedes the next one.
-        self._last_transcript = self._last_translation = ""
-        self._is_over = False
+        self.sender = RealtimeSender(wire, lambda: self.state)
+        self.sender.put(e.CreatedEvent(session=self.state))
         self._expiry = asyncio.get_running_loop().call_later(SESSION_S, self._expired)
 
     def begin(self) -> None:
         """Start sending, with `session.created` first, and watch the token."""
-        self.services.tasks.start(self._send_all())
+        self.services.tasks.start(self.sender.send_all())
         self.services.gate.watch(self)
 
     # Sending
 
     def send_event(self, event: e.ServerEvent) -> None:
         """Send one event after those that wait."""
-        self._put(event)
-
-    def _put(self, item: TranslationResult | e.ServerEvent) -> None:
-        if isinstance(item, TranslationResult):
-            self._unsent_bytes += len(item.tts_audio)
-        if self._unsent.qsize() >= UNSENT_EVENTS_MAX or self._unsent_bytes > UNSENT_SPEECH_MAX:
-            self.wire.close(CloseCode.SLOW_READER, "slow reader")
-        elif not self._is_over:
-            self._unsent.put_nowait(item)
+        self.sender.put(event)
 
     def refuse(self, problem: ApiError, event_id: object = None) -> None:
         """Answer an event that cannot be used; too many in a row end the socket."""
@@ -168,64 +137,7 @@ class RealtimeSocket:
 
     def fail(self, problem: ApiError, event_id: object = None) -> None:
         """Report that something could not be done."""
-        body = problem.body.error
-        error = e.ErrorBody(
-            type=body.type,
-            code=problem.code,
-            message=body.message,
-            param=body.param,
-            event_id=event_id[:128] if isinstance(event_id, str) else None,
-        )
-        self.send_event(e.ErrorEvent(error=error))
-
-    async def _send_all(self) -> None:
-        try:
-            while (item := await self._unsent.get()) is not None:
-                if isinstance(item, TranslationResult):
-                    await self._send_result(item)
-                    self._unsent_bytes -= len(item.tts_audio)
-                else:
-                    self._send(item)
-        finally:
-            self._all_sent.set()
-
-    async def _send_result(self, result: TranslationResult) -> None:
-        end_ms = self._ends_ms.pop(result.utterance_index, None)
-        elapsed_ms = None if end_ms is None else -(-end_ms // STEP_MS) * STEP_MS
-        transcript, text = result.text_asr.strip(), result.text_translated.strip()
-        if transcript and self.state.audio.input.transcription is not None:
-            delta = spaced(self._last_transcript, transcript)
-            self._last_transcript = transcript
-            self._send(e.InputDeltaEvent(delta=delta, elapsed_ms=elapsed_ms))
-        if text:
-            delta = spaced(self._last_translation, text)
-            self._last_translation = text
-            self._send(e.OutputDeltaEvent(delta=delta, elapsed_ms=elapsed_ms))
-        if result.tts_audio:
-            await self._send_speech(result, elapsed_ms)
-
-    async def _send_speech(self, result: TranslationResult, elapsed_ms: int | None) -> None:
-        try:
-            if len(result.tts_audio) < AT_ONCE_BYTES and result.tts_format == "pcm16":
-                pcm = speech_in(result.tts_audio, result.tts_format)
-            else:
-                pcm = await asyncio.to_thread(speech_in, result.tts_audio, result.tts_format)
-        except UnreadableRecording:
-            problem = f"speech came in a format that cannot be read: {result.tts_format[:40]!r}"
-            error = e.ErrorBody(type="server_error", code="speech_unreadable", message=problem)
-            self._send(e.ErrorEvent(error=error))
-            return
-        for at in range(0, len(pcm), DELTA_BYTES):
-            await self._until_read()
-            self._send(e.AudioDeltaEvent(delta=pcm[at : at + DELTA_BYTES], elapsed_ms=elapsed_ms))
-
-    async def _until_read(self) -> None:
-        wire = self.wire
-        while wire.is_open and wire.buffered > SOCKET_BYTES_MAX:  # noqa: ASYNC110 it has no event
-            await asyncio.sleep(CHECK_S)
-
-    def _send(self, event: e.ServerEvent) -> None:
-        self.wire.send_text(e.encode_event(event))
+        self.send_event(error_event(problem, event_id))
 
     # The outlet of the session
 
@@ -244,12 +156,12 @@ class RealtimeSocket:
 
     def send(self, message: ToClient) -> None:
         """Translate a message of our own protocol into events."""
-        if isinstance(message, TranslationResult):
-            self._put(message)
+        if isinstance(message, TranslationResult | MissingResult):
+            self.sender.put(message)
+        elif isinstance(message, PartialResult):
+            self.sender.put_partial(message)
         elif isinstance(message, UtteranceAccepted):
-            self._ends_ms[message.utterance_index] = message.end_ms
-        elif isinstance(message, MissingResult):
-            self._missed(message)
+            self.sender.record_accepted(message.utterance_index, message.end_ms)
         elif isinstance(message, Backpressure):
             self._apply_pressure(message.action)
         elif isinstance(message, Gap):
@@ -262,9 +174,9 @@ class RealtimeSocket:
 
     def close(self, code: int, reason: str) -> None:
         """Close the socket after everything that waits; `session.closed` is the last event."""
-        if not self._is_over:
+        if not self.sender.is_over:
             self.send_event(e.ClosedEvent())
-            self._stop_sending()
+            self.sender.stop()
             self.services.tasks.start(self._close_when_sent(code, reason))
 
     def _apply_pressure(self, action: str) -> None:
@@ -280,20 +192,12 @@ class RealtimeSocket:
         else:
             self.wire.resume()
 
-    def _missed(self, message: MissingResult) -> None:
-        self._ends_ms.pop(message.utterance_index, None)
-        if message.reason == SILENCE:
-            return
-        problem = f"utterance {message.utterance_index} has no translation: "
-        problem += message.detail or message.reason
-        self.fail(ApiError(503, "utterance_missing", problem))
-
     # The end
 
     def lost(self) -> None:
         """Abandon the session: a disconnected client cannot receive the rest."""
         self._expiry.cancel()
-        self._stop_sending()
+        self.sender.stop()
         if self.session is not None:
             self.services.registry.abandon(self.session)
 
@@ -332,15 +236,10 @@ class RealtimeSocket:
     async def _close_when_sent(self, code: int, reason: str) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
-                await self._all_sent.wait()
+                await self.sender.all_sent.wait()
         # To receive the client's close frame.
         self.wire.resume()
         self.wire.close(code, reason)
-
-    def _stop_sending(self) -> None:
-        if not self._is_over:
-            self._is_over = True
-            self._unsent.put_nowait(None)
 
     def _expired(self) -> None:
         self.fail(ApiError(400, "session_expired", "the session has reached its longest duration"))
@@ -580,6 +479,7 @@ def init_of(state: e.RealtimeSession) -> SessionInit:
         audio_format="pcm16",
         sample_rate=e.RATE,
         enable_streaming_asr=False,
+        partials=True,
         ui_events=False,
         pipeline=PipelineConfig(use_asr=True, use_nmt=True, use_tts=speaks),
     )
@@ -590,8 +490,3 @@ def report_unserved(socket: RealtimeSocket) -> None:
     audio = socket.state.audio
     way = f"{audio.input.language or AUTO} to {audio.output.language}"
     socket.fail(ApiError(503, "language_not_served", f"no node that is connected serves {way}"))
-
-
-def speech_in(audio: bytes, tts_format: str) -> bytes:
-    """Return a node's speech at the sample rate of these clients."""
-    return at_realtime_rate(*speech_of(audio, tts_format))

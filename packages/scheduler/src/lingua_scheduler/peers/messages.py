@@ -196,7 +196,7 @@ class PartialHeard(_Message, frozen=True):
     listeners: tuple[tuple[str, str], ...]
 
 
-class SpeechPart(_Message, frozen=True):
+class PartSpoken(_Message, frozen=True):
     """To a session's owner: a part of the spoken translation, before the outcome."""
 
     session: str
@@ -251,7 +251,7 @@ PeerMessage = (
     | StreamText
     | StreamGone
     | PartialHeard
-    | SpeechPart
+    | PartSpoken
     | SessionProblem
     | SessionTaken
     | RoomChanged
@@ -272,7 +272,7 @@ BY_KIND: Final[dict[str, type[PeerMessage]]] = {
     "stream_text": StreamText,
     "stream_gone": StreamGone,
     "partial_heard": PartialHeard,
-    "speech_part": SpeechPart,
+    "speech_part": PartSpoken,
     "trouble": SessionProblem,
     "taken": SessionTaken,
     "room_changed": RoomChanged,

@@ -15,7 +15,7 @@ from lingua_wire.to_client import AsrPartial, ErrorMessage, UiEvent
 if TYPE_CHECKING:
     from lingua_scheduler.clock import Clock
     from lingua_scheduler.jobs.profile import Profile
-    from lingua_scheduler.peers.messages import SpeechPart
+    from lingua_scheduler.peers.messages import PartSpoken
     from lingua_scheduler.runtime.job import LiveJob
     from lingua_scheduler.runtime.outlet import Outlet
     from lingua_wire.codec import EncodedAudio
@@ -124,7 +124,7 @@ class ClientNotifier:
         )
         self.event(job, "ASR_PARTIAL")
 
-    def part(self, job: LiveJob, part: SpeechPart) -> None:
+    def part(self, job: LiveJob, part: PartSpoken) -> None:
         """Send a part of a spoken translation before its outcome."""
         self.early.part(job, part)
 

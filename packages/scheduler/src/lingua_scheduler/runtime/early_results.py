@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lingua_wire.text_joints import joined_text
 from lingua_wire.to_client import AsrPartial, PartialResult, TtsPart
 
 if TYPE_CHECKING:
     from lingua_scheduler.jobs.profile import Profile
-    from lingua_scheduler.peers.messages import SpeechPart
+    from lingua_scheduler.peers.messages import PartSpoken
     from lingua_scheduler.runtime.job import LiveJob
     from lingua_scheduler.runtime.outlet import Outlet
 
@@ -66,7 +67,7 @@ class EarlyResults:
                 session_id=speaker,
                 utterance_index=index,
                 job_id=stream_id,
-                text=f"{message.stable} {message.unstable}".strip(),
+                text=joined_text(message.stable, message.unstable),
                 is_final=False,
                 trace_id=stream_id,
             )
@@ -89,7 +90,7 @@ class EarlyResults:
         )
         self.partial(message, job.id)
 
-    def part(self, job: LiveJob, part: SpeechPart) -> None:
+    def part(self, job: LiveJob, part: PartSpoken) -> None:
         """Send a part of a spoken translation, if nothing has to be heard before it."""
         outlet, spec = self._outlet, job.spec
         if outlet is None or not self.wants_parts or outlet.is_behind or spec.audience:

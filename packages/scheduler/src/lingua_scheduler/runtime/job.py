@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lingua_scheduler.jobs.result import StoredResult
-    from lingua_scheduler.peers.messages import SpeechPart
+    from lingua_scheduler.peers.messages import PartSpoken
     from lingua_scheduler.runtime.job_run import JobRun
     from lingua_scheduler.session.timeline import Marks
     from lingua_scheduler.state.keys import Cell
@@ -54,7 +54,7 @@ class JobNotifier(Protocol):
     def partial(self, job: LiveJob, text: str, *, is_final: bool) -> None:
         """Pass on the text recognised so far."""
 
-    def part(self, job: LiveJob, part: SpeechPart) -> None:
+    def part(self, job: LiveJob, part: PartSpoken) -> None:
         """Pass on a part of the spoken translation before the outcome."""
 
     def failed(self, job: LiveJob, reason: str) -> None:

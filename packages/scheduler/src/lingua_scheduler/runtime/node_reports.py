@@ -16,7 +16,7 @@ import msgspec
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.jobs.job import JobState
 from lingua_scheduler.jobs.result import encode_result, stored, verdict_of, without_sound
-from lingua_scheduler.peers.messages import SpeechPart
+from lingua_scheduler.peers.messages import PartSpoken
 from lingua_scheduler.session.timeline import timeline
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.tasks import all_of
@@ -247,7 +247,7 @@ class NodeReports:
         if report.attempt_id == job.attempt and job.assign.tts_parts:
             job.owner.notifier.part(
                 job,
-                SpeechPart(
+                PartSpoken(
                     session=job.spec.session,
                     job=job.id,
                     attempt=report.attempt_id,

@@ -20,12 +20,12 @@ from lingua_scheduler.peers.messages import (
     OutcomesReady,
     PartialHeard,
     PartialTranscript,
+    PartSpoken,
     PushJob,
     ResendAudio,
     RoomChanged,
     SessionProblem,
     SessionTaken,
-    SpeechPart,
     StopAttempt,
     StreamGone,
     StreamText,
@@ -91,7 +91,7 @@ class PeerMessageHandler:
             StreamText: lambda message: streams.hub.heard(message.partial),
             StreamGone: lambda message: streams.hub.lost(message.stream),
             PartialHeard: streams.router.receive,
-            SpeechPart: self._part,
+            PartSpoken: self._part,
         }
 
     async def apply(self, received: ReceivedMessage) -> None:
@@ -149,7 +149,7 @@ class PeerMessageHandler:
     # To a session's owner
 
     def _job_of(
-        self, message: JobProgress | PartialTranscript | SessionProblem | ResendAudio | SpeechPart
+        self, message: JobProgress | PartialTranscript | SessionProblem | ResendAudio | PartSpoken
     ) -> LiveJob | None:
         return self._jobs.get(message.job)
 
@@ -183,7 +183,7 @@ class PeerMessageHandler:
         if job is not None and message.attempt >= job.attempt:
             job.owner.notifier.partial(job, message.text, is_final=message.is_final)
 
-    def _part(self, message: SpeechPart) -> None:
+    def _part(self, message: PartSpoken) -> None:
         job = self._job_of(message)
         if job is not None:
             job.owner.notifier.part(job, message)

@@ -14,7 +14,7 @@ from lingua_scheduler.runtime.client_notifier import code_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lingua_scheduler.peers.messages import PeerMessage, SpeechPart
+    from lingua_scheduler.peers.messages import PartSpoken, PeerMessage
     from lingua_scheduler.runtime.job import LiveJob
 
     Write = Callable[[str, PeerMessage], None]
@@ -53,7 +53,7 @@ class RemoteNotifier:
                 self._owner, SessionProblem(self._session, job.id, code, code.failure, None)
             )
 
-    def part(self, job: LiveJob, part: SpeechPart) -> None:  # noqa: ARG002 the part names it
+    def part(self, job: LiveJob, part: PartSpoken) -> None:  # noqa: ARG002 the part names it
         """Pass on a part of the spoken translation."""
         self._write(self._owner, part)
 

@@ -15,7 +15,7 @@ import wave
 from contextlib import AsyncExitStack
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lingua_cli.certificates import tls_of
 from lingua_cli.logs import configure_logs
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 TOKEN_VARIABLE = "LINGUA_NODE_TOKEN"  # noqa: S105 a name, not a secret
 LOOPBACK = "127.0.0.1"
 LANGUAGES_SHOWN = 6
+# Speakers that are heard while they speak, if nothing was measured.
+STREAMS = 1
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -115,6 +117,13 @@ def run_engines(args: argparse.Namespace) -> int:
         return runner.run(EngineNode(args, plan, recording).serve())
 
 
+class Capacity(NamedTuple):
+    """Jobs at a time, and speakers that are heard while they speak."""
+
+    jobs: int
+    streams: int
+
+
 class EngineNode:
     """One node of real engines, from loading to the end."""
 
@@ -160,12 +169,12 @@ class EngineNode:
         async with AsyncExitStack() as stack:
             assembly = await stack.enter_async_context(Assembly(self._plan))
             _print_engines(assembly)
-            slots = await self._slots(assembly)
+            capacity = await self._capacity(assembly)
             if self._args.metrics is not None:
                 _print(
                     f"metrics at {await stack.enter_async_context(self._metrics_server(assembly))}"
                 )
-            return await self._connect(assembly, slots)
+            return await self._connect(assembly, capacity)
 
     def _metrics_server(self, assembly: Assembly) -> AbstractAsyncContextManager[str]:
         # Imported only if needed: the HTTP server takes time to import.
@@ -173,25 +182,30 @@ class EngineNode:
 
         return metrics_server(assembly.metrics, *self._args.metrics)
 
-    async def _slots(self, assembly: Assembly) -> int:
-        """Return how many jobs to accept at a time, after a warm-up of all stages."""
+    async def _capacity(self, assembly: Assembly) -> Capacity:
+        """Return how much to accept at a time, after a warm-up of all stages."""
         fixed = int(self._args.max_jobs or 0)
+        streams = STREAMS if self._args.streams is None else int(self._args.streams)
         try:
             sample = await assembly.sample(self._recording)
             if sample is not None:
                 await calibrate.warm_up(assembly.rehearsal().handle, sample)
             if fixed:
-                return fixed
+                return Capacity(fixed, streams)
             if sample is not None:
                 found = await self._calibration(assembly, sample)
+                if self._args.streams is None:
+                    workers = self._plan.workers.workers.get("asr", 1)
+                    streams = calibrate.streams_of(found.rounds, found.audio_s, workers)
                 _print_calibration(found, self._args.max_rtf)
-                return found.slots
+                _print(f"hears {streams} speaker(s) while they speak")
+                return Capacity(found.slots, streams)
             why = "for lack of a voice"
         except JobFailed as failed:
             # The recogniser may fail on the node's own voice but still work for others.
             why = f"because it failed: {failed}"
         _print(f"not measured, {why}: {fixed or 1} job(s) at a time (see --calibrate-with)")
-        return fixed or 1
+        return Capacity(fixed or 1, streams)
 
     async def _calibration(
         self, assembly: Assembly, sample: calibrate.Sample
@@ -208,13 +222,14 @@ class EngineNode:
                 _print(f"{folder} is not writable: the next start will measure again")
         return found
 
-    async def _connect(self, assembly: Assembly, slots: int) -> int:
+    async def _connect(self, assembly: Assembly, capacity: Capacity) -> int:
         args = self._args
         urls = args.urls or [DEFAULT_URL]
         self._node = node = assembly.node(
             urls,
             node_id=self._name,
-            max_jobs=slots,
+            max_jobs=capacity.jobs,
+            max_streams=capacity.streams,
             token=token_of(args),
             json_wire=args.json_wire,
             labels=args.labels,

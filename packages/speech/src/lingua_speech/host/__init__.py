@@ -8,10 +8,17 @@ each one call at a time. `engine.py` defines the calls, `messages.py` the messag
 Nothing here imports an engine except `child.py`, which runs in the worker process.
 """
 
-from lingua_speech.host.worker_pool import WorkerBusy, WorkerPool, WorkerPoolRules
-from lingua_speech.host.worker_process import WorkerLost, WorkerProcess, WorkerRules
+from lingua_speech.host.worker_pool import (
+    CallPreempted,
+    WorkerBusy,
+    WorkerPool,
+    WorkerPoolRules,
+)
+from lingua_speech.host.worker_process import Urgency, WorkerLost, WorkerProcess, WorkerRules
 
 __all__ = [
+    "CallPreempted",
+    "Urgency",
     "WorkerBusy",
     "WorkerLost",
     "WorkerPool",

@@ -1,9 +1,10 @@
 """Several worker processes behind one queue: the node's interface to its engines.
 
 Every worker has loaded all engines of the specs and runs one call at a time; calls wait in order
-for the next free worker. When a worker is lost, only its own call fails. It is replaced, with a
-growing delay if its successors do not last. The first worker that has loaded determines which
-engines are available: a later worker that lacks one of them is not used.
+for the next free worker, the more urgent ones first. A call for a caption is stopped when a more
+urgent one waits. When a worker is lost, only its own call fails. It is replaced, with a growing
+delay if its successors do not last. The first worker that has loaded determines which engines are
+available: a later worker that lacks one of them is not used.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from lingua_cli.logs import EventLog
 from lingua_speech import plugins
 from lingua_speech.engine import About, EngineError
-from lingua_speech.host.worker_process import PendingCall, WorkerLost, WorkerProcess, WorkerRules
+from lingua_speech.host.worker_process import (
+    PendingCall,
+    Urgency,
+    WorkerLost,
+    WorkerProcess,
+    WorkerRules,
+)
 from lingua_wire.errors import ConfigError, LinguaError
 
 if TYPE_CHECKING:
@@ -48,6 +55,10 @@ class WorkerBusy(LinguaError):
     """Too many calls wait for a worker, or this one waited too long."""
 
 
+class CallPreempted(WorkerBusy):
+    """The call for a caption was stopped, because a more urgent one waited."""
+
+
 class WorkerPool:
     """Workers for one set of engines; created, started and closed on one event loop."""
 
@@ -62,8 +73,8 @@ class WorkerPool:
         # Called with each change of a worker's state, and a detail.
         self._on_state = on_state
         self._ids = itertools.count(1)
-        # Calls that wait, in order; loaded workers; those of them that are idle.
-        self._queue: deque[PendingCall] = deque()
+        # Calls that wait, by urgency and in order; loaded workers; those of them that are idle.
+        self._queues: tuple[deque[PendingCall], ...] = tuple(deque() for _ in Urgency)
         self._serving: set[WorkerProcess] = set()
         self._idle: deque[WorkerProcess] = deque()
         # All workers that have a process.
@@ -95,7 +106,7 @@ class WorkerPool:
     @property
     def waiting(self) -> int:
         """Return the number of calls that wait for a worker."""
-        return len(self._queue)
+        return sum(map(len, self._queues))
 
     async def start(self) -> None:
         """Start the workers; returns when one of them has loaded at least one engine.
@@ -130,6 +141,7 @@ class WorkerPool:
         *arguments: object,
         timeout_s: float,
         partial: Callable[[str], object] | None = None,
+        urgency: Urgency = Urgency.JOB,
     ) -> Any:
         """Call the engine of a spec; `timeout_s` does not include the time in the queue.
 
@@ -141,6 +153,7 @@ class WorkerPool:
         assert index in self.abouts, "no engine of that index was loaded"
         call = PendingCall(next(self._ids), index, arguments, timeout_s)
         call.partial = partial
+        call.urgency = urgency
         self._enqueue(call)
         # Most calls find a free worker and need no timer.
         timer = self._start_timer(call) if call.worker is None else None
@@ -155,9 +168,10 @@ class WorkerPool:
         """End all workers within a time limit; unfinished calls and a running `start` fail."""
         is_first, self._is_closed = not self._is_closed, True
         closed = WorkerLost("closed", "the node closes its workers")
-        for call in self._queue:
-            call.fail(closed)
-        self._queue.clear()
+        for queue in self._queues:
+            for call in queue:
+                call.fail(closed)
+            queue.clear()
         if self._started is not None and not self._started.done():
             self._started.set_exception(closed)
         for supervisor in self._supervisors:
@@ -170,17 +184,25 @@ class WorkerPool:
     def _enqueue(self, call: PendingCall) -> None:
         if self._is_closed:
             raise WorkerLost("closed", "the worker pool is closed")
-        if len(self._queue) >= self._rules.queue_max and not self._idle:
-            raise WorkerBusy(f"{len(self._queue)} calls wait for a worker")
-        self._queue.append(call)
+        queue = self._queues[call.urgency]
+        if len(queue) >= self._rules.queue_max and not self._idle:
+            raise WorkerBusy(f"{len(queue)} calls wait for a worker")
+        queue.append(call)
         self._dispatch()
+        if call.worker is None and call.urgency < Urgency.CAPTION:
+            self._stop_a_caption()
+
+    def _stop_a_caption(self) -> None:
+        worker = next((one for one in self._serving if one.shows_caption), None)
+        if worker is not None:
+            worker.preempt(CallPreempted("a more urgent call waits"))
 
     def _dispatch(self) -> None:
-        while self._queue and self._idle:
+        while self._idle and (queue := next(filter(None, self._queues), None)):
             worker = self._idle.popleft()
             # A worker that has just died may still be in the list.
             if worker.is_free:
-                worker.run(self._queue.popleft())
+                worker.run(queue.popleft())
 
     def _worker_is_free(self, worker: WorkerProcess) -> None:
         if worker in self._serving:
@@ -192,8 +214,8 @@ class WorkerPool:
         return loop.call_later(self._rules.wait_s, self._waited_too_long, call)
 
     def _waited_too_long(self, call: PendingCall) -> None:
-        if call in self._queue:
-            self._queue.remove(call)
+        if call in self._queues[call.urgency]:
+            self._queues[call.urgency].remove(call)
             waited = f"no worker was free within {self._rules.wait_s:g} s"
             call.fail(WorkerBusy(waited) if self.is_ready else WorkerLost("died", self.reason))
 
@@ -204,8 +226,8 @@ class WorkerPool:
         elif not call.future.cancelled():
             # Retrieve the error, also if the caller was cancelled at the same moment.
             call.future.exception()
-        elif call in self._queue:
-            self._queue.remove(call)
+        elif call in self._queues[call.urgency]:
+            self._queues[call.urgency].remove(call)
 
     async def _supervise(self, at: int) -> None:
         """Keep one worker running until cancelled."""

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -36,6 +37,16 @@ KILL_S: Final = 5.0
 SOCKET_BYTES: Final = 1024 * 1024
 
 LossReason = Literal["died", "hung", "memory", "closed"]
+
+
+class Urgency(IntEnum):
+    """How urgent a call is; the lower, the sooner it gets a worker."""
+
+    JOB = 0
+    # Work that a job will probably need in a moment.
+    HEAD_START = 1
+    # Text to be shown while somebody speaks: a more urgent call stops it.
+    CAPTION = 2
 
 
 class WorkerLost(LinguaError):
@@ -65,7 +76,7 @@ class WorkerRules(msgspec.Struct, frozen=True, kw_only=True):
 class PendingCall:
     """A call that waits or runs: the frame to send, the future of its caller, its time limit."""
 
-    __slots__ = ("frame", "future", "id", "index", "partial", "timeout_s", "worker")
+    __slots__ = ("frame", "future", "id", "index", "partial", "timeout_s", "urgency", "worker")
 
     def __init__(
         self, call_id: int, index: int, arguments: tuple[object, ...], timeout_s: float
@@ -76,6 +87,7 @@ class PendingCall:
         self.timeout_s = timeout_s
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.partial: Callable[[str], object] | None = None
+        self.urgency = Urgency.JOB
         # The process that runs it; None while it waits and after its end.
         self.worker: WorkerProcess | None = None
 
@@ -172,7 +184,21 @@ class WorkerProcess:
         """Cancel the running call; if the engine ignores that, the process is killed."""
         if self._call is not None:
             self._connection.send(messages.frame(messages.CancelCall(self._call.id)))
-            self._set_timer(self._rules.grace_s, self._ignored)
+            if self._call.urgency is Urgency.JOB:
+                self._set_timer(self._rules.grace_s, self._ignored)
+            # Else its time limit remains: no job may lose its worker for the sake of a caption.
+
+    @property
+    def shows_caption(self) -> bool:
+        """Tell whether it runs a call that a more urgent one may stop."""
+        call = self._call
+        return call is not None and call.urgency is Urgency.CAPTION and not call.future.done()
+
+    def preempt(self, error: LinguaError) -> None:
+        """Fail the running call, so that the process is free as soon as the engine notices."""
+        assert self._call is not None
+        self._call.fail(error)
+        self.abandon()
 
     def kill(self, why: LossReason, detail: str) -> None:
         """Kill the process and its children now; the running call fails."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,3 +68,12 @@ def test_steering_and_suppressed_tokens_cannot_be_said(words: Vocabulary) -> Non
     assert later[words.end] == 0
     assert np.isinf(first[3])
     assert later[3] == 0
+
+
+def test_a_word_is_as_probable_as_its_least_probable_token(words: Vocabulary) -> None:
+    tokens = [*words.encode("ab"), *words.encode(" ba")]
+    logs = [math.log(0.9)] * (len(tokens) - 1) + [math.log(0.5)]
+    assert [(one.text, round(one.probability, 3)) for one in words.words(tokens, logs)] == [
+        ("ab", 0.9),
+        ("ba", 0.5),
+    ]

@@ -176,6 +176,11 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
     add("--json", type=Path, metavar="FILE", help="everything, with times and latencies")
     add("--out-audio", type=Path, metavar="FILE.wav", help="the translated speech")
     add("--play", action="store_true", help="play the translated speech (the first language)")
+    add(
+        "--partials",
+        action="store_true",
+        help="print the texts so far, too, where the output is no terminal",
+    )
     add("--quiet", action="store_true", help="show only problems and the summary")
 
 
@@ -233,7 +238,12 @@ class Translation:
         # People read stdout, unless a program does.
         stream = sys.stderr if is_on_stdout(args) else sys.stdout
         is_live = args.source == MICROPHONE or not args.fast
-        self._screen = Screen(stream, os.environ, shows_times=is_live and args.source != STDIN)
+        self._screen = Screen(
+            stream,
+            os.environ,
+            shows_times=is_live and args.source != STDIN,
+            prints_partials=args.partials,
+        )
         self._files = OutputFiles(args, self._screen.noticed)
         self._files.check(Path(args.source) if args.source not in (STDIN, MICROPHONE) else None)
         self._tls = tls_of(args.ca)
@@ -295,6 +305,7 @@ class Translation:
             token=args.token or os.environ.get(TOKEN_VARIABLE) or None,
             tls=self._tls,
             options=self._options,
+            partials=self._screen.shows_partials and not args.quiet,
             init={"enable_streaming_asr": True, "glossary": self._glossary or None},
             keeps_audio=False,
         )

@@ -7,7 +7,6 @@ in an additional field and header, which those clients ignore.
 
 from __future__ import annotations
 
-import unicodedata
 import zlib
 from dataclasses import dataclass
 from math import ceil
@@ -18,6 +17,7 @@ import msgspec
 from lingua_scheduler.edge.answers import ApiAnswer
 from lingua_wire.captions import Caption, to_srt, to_vtt
 from lingua_wire.languages import AUTO
+from lingua_wire.text_joints import is_unspaced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,18 +32,6 @@ JSON = "application/json"
 UNDETERMINED = "und"
 # Replaces a part that no node could process; the same in all languages.
 OMITTED = "[…]"
-# Scripts without spaces between words.
-UNSPACED = (
-    "CJK",
-    "HIRAGANA",
-    "KATAKANA",
-    "THAI",
-    "LAO",
-    "KHMER",
-    "MYANMAR",
-    "FULLWIDTH",
-    "IDEOGRAPHIC",
-)
 
 
 class AudioUsage(ApiAnswer, frozen=True, kw_only=True):
@@ -260,8 +248,4 @@ def spaced(before: str, text: str) -> str:
     """Return a text as it follows another: with a space before it, unless its script has none."""
     if not before or not text:
         return text
-    return text if _is_unspaced(before[-1]) and _is_unspaced(text[0]) else f" {text}"
-
-
-def _is_unspaced(character: str) -> bool:
-    return unicodedata.name(character, "").startswith(UNSPACED)
+    return text if is_unspaced(before[-1]) and is_unspaced(text[0]) else f" {text}"

@@ -52,6 +52,8 @@ class DecodedText(NamedTuple):
     tokens: list[int]
     mean_log: float
     cut: Cut
+    # The logarithm of the probability of each token.
+    logs: list[float]
 
 
 class Decoder:
@@ -118,7 +120,8 @@ class Decoder:
             total = _log_sum(scores)
             end = float(scores[self._vocabulary.end]) - total
             if token == self._vocabulary.end:
-                return DecodedText(tokens, (text.logs + end) / (len(tokens) + 1), "")
+                mean_log = (sum(text.logs) + end) / (len(tokens) + 1)
+                return DecodedText(tokens, mean_log, "", text.logs)
             if end > (LOG_END_AFTER_SENTENCE if text.is_after_sentence else LOG_END_ANYWHERE):
                 text.note_possible_end()
             text.add(token, float(scores[token]) - total)
@@ -127,7 +130,7 @@ class Decoder:
             ):
                 return decoded
             if len(tokens) >= budget.most:
-                return DecodedText(tokens, text.mean_log, "length_cut")
+                return DecodedText(tokens, text.mean_log, "length_cut", text.logs)
             report(tokens)
             scores, cache = self._network.step(cache, token)
             scores = scores + self._mask_later
@@ -138,22 +141,20 @@ class _Text:
 
     def __init__(self, sentence_ends: frozenset[int], lower_case: Mapping[int, int]) -> None:
         self.tokens: list[int] = []
-        # The sum of the logarithms of their probabilities.
-        self.logs = 0.0
+        # The logarithms of their probabilities.
+        self.logs: list[float] = []
         self._sentence_ends = sentence_ends
         # Token -> its lower-case form, where that is another token: "Unless", "unless".
         self._lower_case = lower_case
         # The beginnings of the sentences, and the index of the latest one.
         self._beginnings: set[tuple[int, ...]] = set()
         self._sentence_at = 0
-        # The number of tokens at the last possible end, and the sum of their logarithms; 0: no
-        # possible end yet.
+        # The number of tokens at the last possible end; 0: no possible end yet.
         self._possible_end = 0
-        self._logs_there = 0.0
 
     @property
     def mean_log(self) -> float:
-        return self.logs / len(self.tokens)
+        return sum(self.logs) / len(self.tokens)
 
     @property
     def is_after_sentence(self) -> bool:
@@ -166,25 +167,27 @@ class _Text:
         if self.is_after_sentence:
             self._sentence_at = len(self.tokens)
         self.tokens.append(token)
-        self.logs += log_probability
+        self.logs.append(log_probability)
 
     def _alike(self, start: int) -> tuple[int, ...]:
         """Return the tokens from an index on, in lower case for comparison."""
         return tuple(self._lower_case.get(token, token) for token in self.tokens[start:])
 
     def note_possible_end(self) -> None:
-        self._possible_end, self._logs_there = len(self.tokens), self.logs
+        self._possible_end = len(self.tokens)
 
     def cut_before_repetition(self, enough: int) -> DecodedText | None:
         """Return the text up to where it began to repeat itself, or None if it does not."""
         tokens, end = self.tokens, max(self._possible_end, 1)
         is_repeated = len(tokens) == end + BEGINNING and self._alike(end) in self._beginnings
         if is_repeated and end >= enough:
-            return DecodedText(tokens[:end], self._logs_there / end, "")
+            logs = self.logs[:end]
+            return DecodedText(tokens[:end], sum(logs) / end, "", logs)
         if once := guards.repeated_whole(tokens):
-            return DecodedText(tokens[:once], self.mean_log, "")
+            return DecodedText(tokens[:once], self.mean_log, "", self.logs[:once])
         if repeated := guards.repeated(tokens):
-            return DecodedText(tokens[:-repeated], self.mean_log, "repetition_cut")
+            kept = len(tokens) - repeated
+            return DecodedText(tokens[:kept], self.mean_log, "repetition_cut", self.logs[:kept])
         return None
 
 

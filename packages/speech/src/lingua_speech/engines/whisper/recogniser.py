@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import onnxruntime as ort
 
 from lingua_speech import sound as audio
-from lingua_speech.engine import About, EngineError, ModelMissing, Transcript
+from lingua_speech.engine import About, EngineError, HeardWord, ModelMissing, Transcript
 from lingua_speech.engines.whisper import guards, windows
 from lingua_speech.engines.whisper.decoding import Decoder
 from lingua_speech.engines.whisper.languages import LANGUAGES
@@ -154,7 +154,9 @@ class Whisper:
         translation = ""
         if transcript.is_translated(self._about, best.start.language):
             translation = self._translated(best.start, piece, watch)
-        transcript.add(best, translation)
+        decoded = best.decoded
+        words = self._vocabulary.words(decoded.tokens, decoded.logs)
+        transcript.add(best, translation, words)
 
     def _best_attempt(
         self, piece: Samples, transcript: _Transcript, report: ReportTokens
@@ -261,6 +263,7 @@ class _Transcript:
         self._has_context = has_context
         self._hint = hint
         self._texts: list[str] = []
+        self._words: list[HeardWord] = []
         self._translations: list[str] = []
         self._scores: dict[str, float] = {}
         self._remarks: dict[str, None] = {}
@@ -277,12 +280,13 @@ class _Transcript:
             target == into and _whisper_code(source) == spoken for source, into in about.pairs
         )
 
-    def add(self, attempt: DecodingAttempt, translation: str) -> None:
+    def add(self, attempt: DecodingAttempt, translation: str, words: list[HeardWord]) -> None:
         # The language does not change within one sound.
         spoken = attempt.start.language
         self.candidates = {spoken: self.candidates[spoken]}
         self._texts.append(attempt.text)
         self._translations.append(translation)
+        self._words += words
         self.before = attempt.text if self._has_context else ""
         if attempt.decoded.cut:
             self._remarks[attempt.decoded.cut] = None
@@ -299,13 +303,17 @@ class _Transcript:
         language = self._hint.language
         if not language and self._scores:
             language = max(self._scores, key=self._scores.__getitem__)
+        text = " ".join(self._texts)
+        is_same = text.split() == [word.text for word in self._words]
         return Transcript(
-            text=" ".join(self._texts),
+            text=text,
             language=language,
             scores=self._scores,
             confidence=exp(self._logs / self._tokens) if self._tokens else None,
             translation=" ".join(filter(None, self._translations)),
             remarks=tuple(self._remarks),
+            # Not if something was removed from the text.
+            words=tuple(self._words) if is_same else (),
         )
 
 

@@ -10,9 +10,12 @@ import json
 import re
 from functools import lru_cache
 from itertools import pairwise
+from math import exp
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
+
+from lingua_speech.engine import HeardWord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,6 +88,22 @@ class Vocabulary:
     def text(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens; an incomplete character at its end is dropped."""
         return self.bytes_of(tokens).decode("utf-8", "ignore")
+
+    def words(self, tokens: Sequence[int], logs: Sequence[float]) -> list[HeardWord]:
+        """Return the words of tokens, each as probable as its least probable token.
+
+        `logs` are the logarithms of the tokens' probabilities.
+        """
+        found: list[tuple[bytes, float]] = []
+        for token, log in zip(tokens, logs, strict=True):
+            piece = self._bytes.get(token, b"")
+            if not found or piece.startswith(b" "):
+                found.append((piece, log))
+            else:
+                before, least = found[-1]
+                found[-1] = (before + piece, min(least, log))
+        named = ((piece.decode("utf-8", "ignore").strip(), log) for piece, log in found)
+        return [HeardWord(text, exp(log)) for text, log in named if text]
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text."""

@@ -1,0 +1,71 @@
+"""Keeps what captions would have shown, and when, while a recording is interpreted."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from lingua_bench.speech.caption_lag import ShownCaption, lag_of
+from lingua_translate import NullListener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lingua_bench.speech.caption_lag import CaptionLag
+    from lingua_translate import Rendition, TranslatedUtterance
+
+
+class CaptionLog(NullListener):
+    """A listener that keeps every caption of every utterance with the time of its arrival."""
+
+    def __init__(self, target: str, now_s: Callable[[], float] = monotonic) -> None:
+        # The language whose translations are kept.
+        self._target = target
+        self._now_s = now_s
+        self._shown: list[tuple[TranslatedUtterance, list[ShownCaption]]] = []
+
+    def partial(self, utterance: TranslatedUtterance, text: str) -> None:  # noqa: ARG002 in parts
+        """Keep the text so far and its translation."""
+        so_far = utterance.so_far
+        if so_far is None:
+            return
+        translation = so_far.translations.get(self._target)
+        caption = ShownCaption(self._now_s() * 1000, so_far.stable, so_far.unstable)
+        if translation is not None:
+            caption = caption._replace(
+                stable_translation=translation.stable, unstable_translation=translation.unstable
+            )
+        self._captions_of(utterance).append(caption)
+
+    def rendered(self, utterance: TranslatedUtterance, rendition: Rendition) -> None:  # noqa: ARG002
+        """Keep that an utterance has ended; its texts are in it."""
+        self._captions_of(utterance)
+
+    def figures(self) -> list[CaptionLag]:
+        """Return the figures of the utterances with a result and a known voice."""
+        return [
+            lag_of(
+                utterance.text_asr,
+                result.text,
+                captions,
+                [voiced_ms(utterance)],
+                result.arrived_s * 1000,
+            )
+            for utterance, captions in self._shown
+            if (result := utterance.renditions.get(self._target)) is not None
+            and not result.reason
+            and utterance.voice_end_s is not None
+        ]
+
+    def _captions_of(self, utterance: TranslatedUtterance) -> list[ShownCaption]:
+        for one, captions in reversed(self._shown):
+            if one is utterance:
+                return captions
+        self._shown.append((utterance, []))
+        return self._shown[-1][1]
+
+
+def voiced_ms(utterance: TranslatedUtterance) -> tuple[float, float]:
+    """Return when the voice of an utterance began and ended, by the monotonic clock."""
+    end_ms = (utterance.voice_end_s or 0.0) * 1000
+    return end_ms - (utterance.voice_end_ms - utterance.start_ms), end_ms

@@ -1,0 +1,68 @@
+"""What captions would have shown is kept from the events of a client, and measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from lingua_bench.speech.caption_log import CaptionLog
+from lingua_bench.speech.material import JoinedRecording
+from lingua_bench.speech.report import recognition_of
+from lingua_client import Partial
+from lingua_translate import InterpretationReport, Rendition, TranslatedUtterance
+from lingua_wire.recording import Recording
+from lingua_wire.shared import PartialTranslation
+from lingua_wire.to_client import PartialResult
+
+pytestmark = pytest.mark.unit
+
+
+def partial(text: str, spanish: str) -> Partial:
+    return Partial(
+        PartialResult(
+            session_id="s1",
+            utterance_index=0,
+            revision=1,
+            start_ms=0,
+            upto_ms=100,
+            stable=text,
+            unstable="",
+            translations=(PartialTranslation(tgt_lang="es", stable=spanish),),
+        )
+    )
+
+
+def logged() -> tuple[CaptionLog, InterpretationReport]:
+    """Return the log of an utterance with a partial, of a noise, and of a failure."""
+    log = CaptionLog("es", lambda: 101.8)
+    said = TranslatedUtterance(0, 1000, 3500, 3000, voice_end_s=103.0)
+    said.so_far = partial("good", "buenos")
+    log.partial(said, "good")
+    said.so_far, said.text_asr = None, "Good morning."
+    said.renditions["es"] = Rendition("es", "Buenos días.", arrived_s=104.0, pcm=b"\0\0")
+    log.rendered(said, said.renditions["es"])
+    noise = TranslatedUtterance(1)
+    log.partial(noise, "hm")
+    failed = TranslatedUtterance(1, 4000, 5000, 5000, voice_end_s=105.0)
+    failed.renditions["es"] = Rendition("es", reason="failed", arrived_s=106.0)
+    log.rendered(failed, failed.renditions["es"])
+    return log, InterpretationReport([said, failed])
+
+
+def test_the_captions_of_utterances_with_a_result_are_measured() -> None:
+    log, _ = logged()
+    (figures,) = log.figures()
+    assert figures.words == 2
+    # 2 s of voice, which ended at 103 s: "good" ended after 5 of its 14 letters and gaps.
+    assert figures.stable_ms == pytest.approx((101_800 - 101_714.3, 1000.0), abs=1)
+    assert figures.translated_ms == pytest.approx(figures.stable_ms, abs=1)
+    assert figures.erasure == 0
+
+
+def test_the_results_of_a_talk_have_the_numbers_of_its_captions() -> None:
+    log, report = logged()
+    joined = JoinedRecording(Recording(b"", 16_000), "good morning", 2000)
+    found = recognition_of("talk en>es", joined, report, log)
+    # "morning" ended with the voice and was shown a second later.
+    assert found.caption_lag_p95_s == 1.0
+    assert found.translated_lag_p50_s == 1.0
+    assert found.erasure == 0
