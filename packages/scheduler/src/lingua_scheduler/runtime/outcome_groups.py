@@ -22,6 +22,8 @@ SPEAKERS_MAX = 16
 class OutcomeGroups:
     """The groups of one client's outcomes."""
 
+    __slots__ = ("_clock", "_latest", "_of_speakers", "_own", "context")
+
     def __init__(self, session: str, clock: Clock) -> None:
         self._clock = clock
         self._own = GroupTracker(session)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 class StreamProgress:
     """Positions and sums of one session's stream."""
 
+    __slots__ = ("_submitted", "passed_ms", "stored", "top")
+
     def __init__(self) -> None:
         # The next free utterance index of those submitted.
         self.top = 0

@@ -27,6 +27,16 @@ DRAINING: Final = InstanceState.DRAINING
 class WholeUtterances:
     """Receives the whole utterances of one session."""
 
+    __slots__ = (
+        "_admission",
+        "_bucket",
+        "_clock",
+        "_finalized",
+        "_languages",
+        "_lifecycle",
+        "_retry",
+    )
+
     def __init__(
         self,
         admission: Admission,
