@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import servers
-from lingua_scheduler.jobs.profile import Target
 from lingua_scheduler.rooms.audience import UtteranceAudience
+from lingua_scheduler.session.utterance import Target
 from rooms.room_stage import RoomInstance, gathered, play, until
 
 pytestmark = pytest.mark.store

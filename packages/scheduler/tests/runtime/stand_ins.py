@@ -14,7 +14,7 @@ import msgspec
 from lingua_cli.logs import EventLog
 from lingua_scheduler.config import Settings
 from lingua_scheduler.edge.old_protocol import outlet_for
-from lingua_scheduler.jobs.profile import Profile, Target
+from lingua_scheduler.jobs.profile import Profile
 from lingua_scheduler.jobs.result import HEARD, StoredResult, encode_result
 from lingua_scheduler.runtime.client_notifier import ClientNotifier
 from lingua_scheduler.runtime.instance import Instance
@@ -25,6 +25,7 @@ from lingua_scheduler.runtime.session_state import SessionRecord
 from lingua_scheduler.runtime.utterance import PendingUtterance
 from lingua_scheduler.runtime.utterance_replies import UtteranceReplies
 from lingua_scheduler.session.rooms import Room, RoomMember
+from lingua_scheduler.session.utterance import Target
 from lingua_scheduler.state.records import Released
 from lingua_wire.from_client import SessionInit
 from lingua_wire.from_node import NodeRegister
@@ -260,7 +261,7 @@ class Scene:
             trigger="manual",
             speech_end_ms=now,
             cut_ms=now,
-            turn=f"s1-t{index}",
+            turn_id=f"s1-t{index}",
             targets=(target,),
         )
         job = build_job(context_of(session), utterance, target, self.settings.segmentation)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lingua_scheduler.errors import StoreUnavailable
-from lingua_scheduler.jobs.profile import Target
 from lingua_scheduler.runtime.session_registry import ResumeRefused
 from lingua_scheduler.runtime.utterance import PendingUtterance
 from lingua_scheduler.runtime.utterance_indices import INDEX_MAX
+from lingua_scheduler.session.utterance import Target
 from lingua_scheduler.state.reply import Reply
 from lingua_wire.codes import CloseCode
 from lingua_wire.errors import InvalidMessage
@@ -312,7 +312,7 @@ def test_utterances_are_accepted_in_the_order_of_their_audio_whatever_overtakes_
             cut_ms=0,
             first_seq=2 * index,
             last_seq=2 * index + 1,
-            turn=f"t{index}",
+            turn_id=f"t{index}",
             targets=targets,
         )
         for index in range(3)
@@ -418,7 +418,7 @@ def test_what_nobody_needs_translated_waits_for_what_was_said_before_too(store: 
             end_ms=400,
             first_seq=2,
             last_seq=3,
-            turn="t1",
+            turn_id="t1",
         )
         admission._submit(utterance)
         await until(lambda: stalled.tries > 2, "the first one does not get through")

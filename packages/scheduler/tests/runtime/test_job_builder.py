@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingua_scheduler.config import SegmentationSettings
-from lingua_scheduler.jobs.profile import Profile, Target
+from lingua_scheduler.jobs.profile import Profile
 from lingua_scheduler.runtime.job import LiveJob, decode_body
 from lingua_scheduler.runtime.job_builder import (
     build_job,
@@ -24,7 +24,8 @@ from lingua_scheduler.runtime.job_builder import (
     traceparent_of,
 )
 from lingua_scheduler.runtime.session import LiveSession
-from lingua_scheduler.runtime.utterance import PendingUtterance, StreamPosition
+from lingua_scheduler.runtime.utterance import PendingUtterance
+from lingua_scheduler.session.utterance import StreamPosition, Target
 from lingua_scheduler.state.records import JobSpec
 from lingua_wire.from_client import SessionInit
 from lingua_wire.shared import FeatureFlags, PipelineConfig, Term
@@ -49,7 +50,7 @@ def utterance(scene: Scene, *targets: Target, **given: Any) -> PendingUtterance:
         "trigger": "manual",
         "speech_end_ms": 1.0,
         "cut_ms": 2.0,
-        "turn": "s1-t0",
+        "turn_id": "s1-t0",
     }
     return PendingUtterance(**(plain | given))
 

@@ -650,10 +650,10 @@ def test_a_cut_tells_its_numbers_times_and_place() -> None:
     c.close()
     first, second = c.cuts
     assert (first.first_seq, first.last_seq) == (7, 8)
-    assert (first.start_ms, first.end_ms, first.speech_end_at_ms) == (0, 500, 1300)
+    assert (first.start_ms, first.end_ms, first.speech_end_ms) == (0, 500, 1300)
     assert first.first_client_ts_ms == 50_000
     assert (second.first_seq, second.last_seq) == (9, 9)
-    assert (second.start_ms, second.end_ms, second.speech_end_at_ms) == (500, 600, 6300)
+    assert (second.start_ms, second.end_ms, second.speech_end_ms) == (500, 600, 6300)
     assert second.first_client_ts_ms == 55_500
 
 

@@ -70,7 +70,7 @@ def test_what_is_left_over_begins_the_next_utterance_of_the_same_turn() -> None:
     assert (cuts[0].first_seq, cuts[0].last_seq) == (0, 161)
     assert (rest.first_seq, rest.last_seq) == (162, 199)
     assert rest.first_client_ts_ms == 7162
-    assert cuts[0].speech_end_at_ms == 161 * CHUNK_MS
+    assert cuts[0].speech_end_ms == 161 * CHUNK_MS
 
 
 def test_the_quietest_of_several_places_is_taken() -> None:

@@ -7,12 +7,13 @@ job.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from lingua_scheduler.jobs.requirement import Languages, PipelineStages, demand
 from lingua_scheduler.session.audio import AudioFormat
+from lingua_scheduler.session.utterance import Target
 from lingua_wire import glossary as glossaries
 from lingua_wire.errors import InvalidMessage
 from lingua_wire.languages import AUTO, language
@@ -26,18 +27,6 @@ LANE_CHARS_MAX = 64
 # The format of clients that do not declare their audio; older clients rely on it.
 OLD_FORMAT = ("opus", 16_000)
 FULL_PIPELINE = PipelineConfig(use_asr=True, use_nmt=True, use_tts=True)
-
-
-class Target(NamedTuple):
-    """One job of an utterance: its lane, its target language, and its audience."""
-
-    lane: str
-    language: str
-    # Empty: the speaker. Else the listeners of a room, `cell/session` of each with spaces between.
-    audience: str = ""
-    # Nobody listens to it, some read it: it needs no speech, and in the language that is spoken no
-    # translation either.
-    is_read: bool = False
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):

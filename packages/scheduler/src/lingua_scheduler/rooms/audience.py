@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from lingua_scheduler.errors import StoreUnavailable
-from lingua_scheduler.jobs.profile import Target
 from lingua_scheduler.rooms.cache import room_from
 from lingua_scheduler.session.rooms import captions_of
+from lingua_scheduler.session.utterance import Target
 from lingua_scheduler.state.policy import HEAR_AT_ONCE
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from lingua_scheduler.runtime.job_builder import (
     spec_for_readers,
     stream_of,
 )
-from lingua_scheduler.runtime.utterance import STREAM_START, StreamPosition
+from lingua_scheduler.session.utterance import STREAM_START, StreamPosition
 from lingua_scheduler.state.records import AS_SPOKEN, LaneFill, Submitted
 from lingua_scheduler.state.reply import ADMITTED, Reply
 
@@ -178,7 +178,7 @@ class Admission:
     def close_turn(self, turn: str) -> bool:
         """Let a waiting slice close its turn; tells whether there is one."""
         for utterance in reversed(list(self.parts.backlog)):
-            if utterance.turn == turn:
+            if utterance.turn_id == turn:
                 utterance.close_turn()
                 return True
         return False

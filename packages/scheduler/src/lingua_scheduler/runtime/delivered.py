@@ -18,6 +18,8 @@ POSITIONS_MAX = 32
 class DeliveredOutcomes:
     """The last index delivered of each lane, and where the latest outcomes are."""
 
+    __slots__ = ("_passed", "_positions", "_received", "lanes")
+
     def __init__(self) -> None:
         # Lane -> the last index delivered.
         self.lanes: dict[str, int] = {}

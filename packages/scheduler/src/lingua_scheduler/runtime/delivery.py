@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lingua_scheduler.clock import Clock
-    from lingua_scheduler.jobs.result import StoredResult
     from lingua_scheduler.rooms.fanout import SharedResult, SharedResults
     from lingua_scheduler.runtime.client_notifier import ClientNotifier
     from lingua_scheduler.runtime.delivered import DeliveredOutcomes
@@ -368,7 +367,8 @@ class Deliverer:
         """Report to the speaker that its listeners have an outcome, and keep the job."""
         self.notifier.addition(passed_message(self.record.id, outcome, self.record.epoch))
         if outcome.payload:
-            self.groups.join(outcome, decode_result(outcome.payload))
+            now, wall = self.clock.now_ms(), self.clock.wall_ms()
+            self.groups.join(outcome, decode_result(outcome.payload), now, wall)
         if job is not None:
             self.jobs.keep_passed(job)
 
@@ -384,14 +384,11 @@ class Deliverer:
             kept, shown = decode_result(outcome.payload), Shown()
         else:
             kept = job.result_in(outcome.payload)
-            shown = self._shown(outcome, job, kept, now_ms)
+            job.run.released(now_ms)
+            place = self.groups.join(outcome, kept, now_ms, wall)
+            spent = timeline(job.times)
+            shown = Shown(spent) if place is None else Shown(spent, *place)
         return result_message(record.id, record.epoch, outcome, kept, shown=shown, sent_at_ms=wall)
-
-    def _shown(self, outcome: Released, job: LiveJob, kept: StoredResult, now_ms: float) -> Shown:
-        job.run.released(now_ms)
-        self.groups.join(outcome, kept)
-        place = self.groups.place_of(outcome)
-        return Shown(timeline(job.times)) if place is None else Shown(timeline(job.times), *place)
 
     def _emit_received(self, outcome: Released) -> None:
         """Deliver an outcome of another speaker, unless the store lost that it was delivered."""
@@ -417,6 +414,7 @@ class Deliverer:
             kept = result.kept
             shown = Shown(heard_timeline(kept, wall))
             if joins_group and kept.text_asr:
-                shown = self.groups.join_speaker(speaker_of(heard_id), kept, shown)
+                speaker, now = speaker_of(heard_id), self.clock.now_ms()
+                shown = self.groups.join_speaker(speaker, kept, shown, now, wall)
         message = heard_message(outcome, self.record.epoch, kept, shown=shown, at_ms=wall)
         return message, None if outcome.lane == AS_SPOKEN else result

@@ -20,8 +20,8 @@ import msgspec
 from lingua_scheduler.runtime.detectors import detector_for
 from lingua_scheduler.runtime.segment_rules import rules_for
 from lingua_scheduler.runtime.speech_input import turn_id
-from lingua_scheduler.runtime.utterance import PendingUtterance
-from lingua_scheduler.session.segmenter import Segmenter, UtteranceCut
+from lingua_scheduler.session.segmenter import Segmenter
+from lingua_scheduler.session.utterance import UtteranceCut
 from lingua_wire.errors import LinguaError
 from lingua_wire.to_client import GoAway, MissingResult, TranslationResult
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.served_languages import ServedLanguages
     from lingua_scheduler.runtime.session import LiveSession
     from lingua_scheduler.runtime.session_registry import SessionRegistry
+    from lingua_scheduler.runtime.utterance import PendingUtterance
     from lingua_scheduler.session.segmenter import Event
     from lingua_wire.codec import EncodedAudio
     from lingua_wire.from_client import SessionInit
@@ -376,23 +377,20 @@ class FileSession:
                 self._order.parts.append(part)
                 await self._submit_in_turn(part)
 
-    def _utterance_of(self, cut: UtteranceCut) -> PendingUtterance:
+    def _utterance_of(self, cut: PendingUtterance) -> PendingUtterance:
         if cut.is_slice:
             self._sliced_turn = cut.turn
         turn = turn_id(self._record.id, self._record.fence, cut.turn)
-        return PendingUtterance(
-            index=0,
-            audio=cut.audio,
+        # No client sends a recording in chunks that it could send again.
+        return msgspec.structs.replace(
+            cut,
+            first_seq=None,
+            last_seq=None,
+            first_client_ts_ms=None,
             profile=self.session.languages.profile,
             trace_id=self._record.trace_id,
-            trigger=cut.trigger,
-            speech_end_ms=0,
-            cut_ms=0,
-            start_ms=cut.start_ms,
-            end_ms=cut.end_ms,
-            turn=turn,
+            turn_id=turn,
             in_turn=cut.turn == self._sliced_turn,
-            is_slice=cut.is_slice,
         )
 
     async def _submit_in_turn(self, part: _Part) -> None:

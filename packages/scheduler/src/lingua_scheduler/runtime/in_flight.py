@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 class InFlightWindow:
     """The utterances of a session between the store and their outcomes."""
 
+    __slots__ = ("_in_flight_max", "open", "waiting_since_ms")
+
     def __init__(self, in_flight_max: int) -> None:
         self._in_flight_max = in_flight_max
         # Index -> lanes still open.

@@ -12,7 +12,7 @@ import msgspec
 
 from lingua_scheduler.jobs.job import JobState
 from lingua_scheduler.jobs.result import decode_result
-from lingua_scheduler.runtime.utterance import STREAM_START, StreamPosition
+from lingua_scheduler.session.utterance import STREAM_START, StreamPosition
 from lingua_wire.to_node import JobAssign  # noqa: TC001 msgspec reads it
 
 if TYPE_CHECKING:

@@ -14,20 +14,29 @@ import msgspec
 
 from lingua_scheduler.runtime.job import LiveJob
 from lingua_scheduler.runtime.job_run import JobRun
-from lingua_scheduler.runtime.utterance import STREAM_START
 from lingua_scheduler.session.timeline import Marks
+from lingua_scheduler.session.utterance import STREAM_START
 from lingua_scheduler.state.records import JobSpec, job_id_of, request_scope
 from lingua_wire.to_node import JobAssign
 
 if TYPE_CHECKING:
     from lingua_scheduler.config import SegmentationSettings
-    from lingua_scheduler.jobs.profile import Target
+    from lingua_scheduler.jobs.profile import Profile
     from lingua_scheduler.runtime.job import JobOwner
     from lingua_scheduler.runtime.session_state import SessionRecord
-    from lingua_scheduler.runtime.utterance import PendingUtterance, StreamPosition
+    from lingua_scheduler.runtime.utterance import PendingUtterance
+    from lingua_scheduler.session.utterance import StreamPosition, Target
 
 
 pack = msgspec.msgpack.Encoder().encode
+
+
+class AssignTemplate(msgspec.Struct, frozen=True):
+    """The message for a node as far as all jobs of a profile into one language share it."""
+
+    profile: Profile
+    target: Target
+    assign: JobAssign
 
 
 class JobContext(msgspec.Struct, frozen=True):
@@ -43,6 +52,8 @@ class JobContext(msgspec.Struct, frozen=True):
     # When the job is submitted, by the monotonic and by the wall clock.
     now_ms: float = 0.0
     wall_ms: int = 0
+    # By lane; the session keeps them.
+    templates: dict[str, AssignTemplate] = {}
 
 
 def build_job(
@@ -75,7 +86,7 @@ def build_job(
             demand=profile.demand_for(target)
             if target.is_read
             else profile.demands.get(target.language) or profile.demand_of(target.language),
-            turn=utterance.turn if in_turn else "",
+            turn=utterance.turn_id if in_turn else "",
             is_slice=utterance.is_slice,
             closes_turn=in_turn and not utterance.is_slice,
             preferred=profile.paired,
@@ -133,12 +144,34 @@ def _assignment(
     job_id: str,
     cuts: SegmentationSettings,
 ) -> JobAssign:
-    profile, trigger, two_way = utterance.profile, utterance.trigger, utterance.profile.two_way
-    return JobAssign(
+    profile, trigger = utterance.profile, utterance.trigger
+    known = context.templates.get(target.lane)
+    if known is None or known.profile is not profile or known.target is not target:
+        known = AssignTemplate(profile, target, _template(context.record, profile, target))
+        context.templates[target.lane] = known
+    return msgspec.structs.replace(
+        known.assign,
         job_id=job_id,
-        attempt_id=0,
-        session_id=context.record.id,
         utterance_index=utterance.index,
+        trace_id=utterance.trace_id,
+        context_text=context.text or None,
+        padding_ms=padding_of(trigger, cuts),
+        is_manual_cut=trigger == "manual",
+        is_timeout_triggered=trigger == "timeout",
+        is_max_duration_triggered=utterance.is_slice,
+        turn_id=utterance.turn_id,
+        traceparent=traceparent_of(utterance.trace_id, job_id),
+    )
+
+
+def _template(record: SessionRecord, profile: Profile, target: Target) -> JobAssign:
+    """Return what the messages for all jobs of a session into one language have in common."""
+    two_way = profile.two_way
+    return JobAssign(
+        job_id="",
+        attempt_id=0,
+        session_id=record.id,
+        utterance_index=0,
         src_lang=profile.source,
         tgt_lang=target.language,
         dialect=profile.dialect,
@@ -153,15 +186,8 @@ def _assignment(
         auto_langs=profile.auto_langs or None,
         enable_streaming_asr=profile.streaming,
         partial_update_interval_ms=profile.partial_ms,
-        trace_id=utterance.trace_id,
-        context_text=context.text or None,
+        trace_id="",
         glossary=profile.terms_of(target.language) if profile.glossary else (),
-        padding_ms=padding_of(trigger, cuts),
-        is_manual_cut=trigger == "manual",
-        is_timeout_triggered=trigger == "timeout",
-        is_max_duration_triggered=utterance.is_slice,
-        turn_id=utterance.turn,
-        traceparent=traceparent_of(utterance.trace_id, job_id),
         tts_parts=True if profile.tts_parts and not target.audience else None,
     )
 

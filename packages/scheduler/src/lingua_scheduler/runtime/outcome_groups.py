@@ -22,6 +22,8 @@ SPEAKERS_MAX = 16
 class OutcomeGroups:
     """The groups of one client's outcomes."""
 
+    __slots__ = ("_clock", "_latest", "_of_speakers", "_own", "context")
+
     def __init__(self, session: str, clock: Clock) -> None:
         self._clock = clock
         self._own = GroupTracker(session)
@@ -35,32 +37,32 @@ class OutcomeGroups:
         """Let the conversation begin with a hint of the client."""
         self.context = context
 
-    def join(self, outcome: Released, kept: StoredResult) -> None:
-        """Put a result of the client itself into a group, once for all its languages."""
+    def join(
+        self, outcome: Released, kept: StoredResult, now_ms: float, wall_ms: int
+    ) -> tuple[str, int] | None:
+        """Put a result of the client itself into a group, once for all its languages.
+
+        Returns the group and the place there, if the utterance is the latest that entered one.
+        """
         if self._latest[0] != outcome.utterance and kept.text_asr:
-            found = self._result(self._own, kept)
+            found = self._own.result(kept.text_asr, kept.text_translated, now_ms, wall_ms)
             if found is not None:
                 self._latest = (outcome.utterance, *found)
                 self.context = self._own.context_text()
-
-    def place_of(self, outcome: Released) -> tuple[str, int] | None:
-        """Return the group of an own utterance and its place there, if it is the latest one."""
         index, group, part = self._latest
         return (group, part) if index == outcome.utterance else None
 
-    def join_speaker(self, speaker: str, kept: StoredResult, shown: Shown) -> Shown:
+    def join_speaker(
+        self, speaker: str, kept: StoredResult, shown: Shown, now_ms: float, wall_ms: int
+    ) -> Shown:
         """Put a result of another speaker into the group of its latest words."""
         groups = self._of_speakers
         tracker = groups.pop(speaker, None) or GroupTracker(speaker)
         groups[speaker] = tracker
         if len(groups) > SPEAKERS_MAX:
             del groups[next(iter(groups))]
-        found = self._result(tracker, kept)
+        found = tracker.result(kept.text_asr, kept.text_translated, now_ms, wall_ms)
         return shown if found is None else Shown(shown.timeline, *found)
-
-    def _result(self, tracker: GroupTracker, kept: StoredResult) -> tuple[str, int] | None:
-        now, wall = self._clock.now_ms(), self._clock.wall_ms()
-        return tracker.result(kept.text_asr, kept.text_translated, now, wall)
 
     def playing(self, *, starts: bool) -> None:
         """Keep groups open while the client plays a translation."""

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.buffered_slices import BufferedSlices
     from lingua_scheduler.runtime.delivery_report import DeliveryReport
     from lingua_scheduler.runtime.effects import Effects
+    from lingua_scheduler.runtime.job_builder import AssignTemplate
     from lingua_scheduler.runtime.job_log import JobLog
     from lingua_scheduler.runtime.job_submitter import JobSubmitter
     from lingua_scheduler.runtime.job_table import JobTable
@@ -154,6 +155,7 @@ class SessionFactory:
     ) -> Callable[[], JobContext]:
         """Return what gives the session's part of a job."""
         clock, retains_audio = self.clock, self._retains_audio
+        templates: dict[str, AssignTemplate] = {}
         record, progress, groups = parts.record, parts.progress, deliverer.groups
 
         def context() -> JobContext:
@@ -165,6 +167,7 @@ class SessionFactory:
                 retain_audio=retains_audio,
                 now_ms=clock.now_ms(),
                 wall_ms=clock.wall_ms(),
+                templates=templates,
             )
 
         return context

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from lingua_scheduler.runtime.lifecycle import InstanceState
 from lingua_scheduler.runtime.session_state import SessionState
-from lingua_scheduler.runtime.utterance import PendingUtterance
-from lingua_scheduler.session.segmenter import NEVER_BYTES, SequenceGap, UtteranceCut
+from lingua_scheduler.session.segmenter import NEVER_BYTES, SequenceGap
+from lingua_scheduler.session.utterance import UtteranceCut
 from lingua_scheduler.streams.session_streams import StreamHooks
 from lingua_wire.errors import InvalidMessage
 from lingua_wire.to_client import AudioAck, Gap
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.client_notifier import ClientNotifier
     from lingua_scheduler.runtime.language_changes import LanguageChanges
     from lingua_scheduler.runtime.lifecycle import Lifecycle
+    from lingua_scheduler.runtime.utterance import PendingUtterance
     from lingua_scheduler.session.segmenter import Event, Segmenter
     from lingua_scheduler.state.retry import StoreRetry
     from lingua_scheduler.streams.session_streams import SessionStreams
@@ -295,7 +298,7 @@ class SpeechInput:
                     self._uses.end_turn(turn)
                 languages.utterance_ended()
 
-    def _admit(self, cut: UtteranceCut, now_ms: float) -> None:
+    def _admit(self, cut: PendingUtterance, now_ms: float) -> None:
         uses = self._uses
         uses.metrics.speech.web_task_finalized_total.labels(
             reason=FINALIZED_AS.get(cut.trigger, cut.trigger)
@@ -303,27 +306,19 @@ class SpeechInput:
         self._note_silence()
         if cut.is_slice:
             self._sliced_turn = cut.turn
-        utterance = PendingUtterance(
+        utterance = msgspec.structs.replace(
+            cut,
             index=uses.admission.parts.indices.take(),
-            audio=cut.audio,
             profile=uses.languages.profile,
             trace_id=self._record.trace_id,
-            trigger=cut.trigger,
-            speech_end_ms=cut.speech_end_at_ms,
             cut_ms=now_ms,
-            start_ms=cut.start_ms,
-            end_ms=cut.end_ms,
-            first_seq=cut.first_seq,
-            last_seq=cut.last_seq,
-            first_client_ts_ms=cut.first_client_ts_ms,
-            turn=self._turn_of(cut),
+            turn_id=self._turn_of(cut),
             in_turn=cut.turn == self._sliced_turn,
-            is_slice=cut.is_slice,
             stream=self._streams.cut(len(cut.audio)) if self._streams is not None else None,
         )
         uses.admission.admit(utterance)
 
-    def _turn_of(self, cut: UtteranceCut) -> str:
+    def _turn_of(self, cut: PendingUtterance) -> str:
         turn = self._turn_ids.get(cut.turn)
         if turn is None:
             turn = self._turn_ids[cut.turn] = turn_id(self._record.id, self._record.fence, cut.turn)

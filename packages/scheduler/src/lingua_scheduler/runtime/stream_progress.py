@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lingua_scheduler.runtime.utterance import STREAM_START, StreamPosition
+from lingua_scheduler.session.utterance import STREAM_START, StreamPosition
 
 if TYPE_CHECKING:
     from lingua_scheduler.runtime.utterance import PendingUtterance
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 class StreamProgress:
     """Positions and sums of one session's stream."""
+
+    __slots__ = ("_submitted", "passed_ms", "stored", "top")
 
     def __init__(self) -> None:
         # The next free utterance index of those submitted.

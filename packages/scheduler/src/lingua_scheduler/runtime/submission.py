@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.job_table import JobTable
     from lingua_scheduler.runtime.requests import Requests
     from lingua_scheduler.runtime.session_state import SessionRecord
-    from lingua_scheduler.runtime.utterance import StreamPosition
+    from lingua_scheduler.session.utterance import StreamPosition
     from lingua_scheduler.state.retry import StoreRetry
     from lingua_scheduler.state.script import Word
     from lingua_scheduler.state.store import Store

@@ -22,6 +22,8 @@ INDEX_MAX = 1 << 32
 class UtteranceIndices:
     """Numbers utterances, and knows the gaps in each lane."""
 
+    __slots__ = ("_in_flight_max", "_lane_next", "_late", "_skipped", "next")
+
     def __init__(self, in_flight_max: int) -> None:
         self._in_flight_max = in_flight_max
         # The next free index, and those a client left out that may still come.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lingua_scheduler.runtime.lifecycle import InstanceState
-from lingua_scheduler.runtime.utterance import PendingUtterance
+from lingua_scheduler.session.utterance import UtteranceCut
 from lingua_scheduler.state.records import JobSpec
 from lingua_wire.codes import ErrorCode
 
@@ -26,6 +26,16 @@ DRAINING: Final = InstanceState.DRAINING
 
 class WholeUtterances:
     """Receives the whole utterances of one session."""
+
+    __slots__ = (
+        "_admission",
+        "_bucket",
+        "_clock",
+        "_finalized",
+        "_languages",
+        "_lifecycle",
+        "_retry",
+    )
 
     def __init__(
         self,
@@ -83,7 +93,7 @@ class WholeUtterances:
         requested, request_id = message.utterance_index, message.request_id
         index = parts.indices.take_requested(requested)
         self._finalized.inc()
-        utterance = PendingUtterance(
+        utterance = UtteranceCut(
             index=index,
             audio=message.audio,
             profile=profile,
@@ -92,7 +102,7 @@ class WholeUtterances:
             speech_end_ms=now_ms,
             cut_ms=now_ms,
             end_ms=profile.audio.duration_ms(len(message.audio)),
-            turn=f"{record.id}-u{index}",
+            turn_id=f"{record.id}-u{index}",
             request_id=request_id,
             sound=str(request.sound) if request_id is not None else "",
             requested_index=requested if index != requested else None,

@@ -130,7 +130,9 @@ class GroupTracker:
 
 def _one_line(text: str, chars_max: int) -> str:
     """Return the end of a text without line ends, so that it cannot imitate another part."""
-    return " ".join(_tail(text.rstrip(), chars_max).split())
+    if len(text) > chars_max:
+        text = _tail(text.rstrip(), chars_max)
+    return " ".join(text.split())
 
 
 def _tail(text: str, chars_max: int) -> str:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lingua_scheduler.session.audio import PCM16
 from lingua_scheduler.session.audio_account import AudioAccount
@@ -33,14 +33,15 @@ from lingua_scheduler.session.cut_timer import CutTimer
 from lingua_scheduler.session.slice_point import quietest_end
 from lingua_scheduler.session.speech_buffer import SpeechBuffer
 from lingua_scheduler.session.speech_turn import SpeechTurn
+from lingua_scheduler.session.utterance import SLICES, UtteranceCut
 from lingua_scheduler.session.voice import Preroll
 
 if TYPE_CHECKING:
     from lingua_scheduler.session.audio import AudioFormat
     from lingua_scheduler.session.speech_buffer import SpeechChunk
+    from lingua_scheduler.session.utterance import Trigger
     from lingua_scheduler.session.voice import VoiceDetector
 
-Trigger = Literal["manual", "timeout", "sentence", "max_duration", "max_bytes", "session_close"]
 
 NEVER_BYTES = 1 << 62
 # The loudness of this much audio around a boundary is compared in the search for a quiet point.
@@ -78,41 +79,13 @@ class SegmentRules:
 
 
 @dataclass(frozen=True, slots=True)
-class UtteranceCut:
-    """One utterance, never empty; positions count the session's admitted audio."""
-
-    audio: bytes
-    trigger: Trigger
-    # Turns of a session count from 0.
-    turn: int
-    first_seq: int | None
-    last_seq: int | None
-    start_ms: int
-    end_ms: int
-    # Server clock of the last chunk in it.
-    speech_end_at_ms: float
-    # The client's clock at the first chunk of this utterance.
-    first_client_ts_ms: int | None
-
-    @property
-    def is_slice(self) -> bool:
-        """Tell whether it was cut by length, so that the turn continues."""
-        return self.trigger in {"max_duration", "max_bytes"}
-
-    @property
-    def closes_turn(self) -> bool:
-        """Tell whether it is the last piece of its turn."""
-        return not self.is_slice
-
-
-@dataclass(frozen=True, slots=True)
 class TurnEnd:
     """A turn of slices ended without any audio that could close it."""
 
     turn: int
 
 
-Event = UtteranceCut | TurnEnd
+Event = UtteranceCut[Any] | TurnEnd
 NOTHING: tuple[Event, ...] = ()
 
 
@@ -524,7 +497,7 @@ class Segmenter:
         """
         taken = self._buffer.take(count or self._chunks_for(trigger))
         start_ms, end_ms = self._account.settle(len(taken.audio))
-        cut = UtteranceCut(
+        cut: UtteranceCut[Any] = UtteranceCut(
             audio=taken.audio,
             trigger=trigger,
             turn=self._turn.number,
@@ -532,7 +505,8 @@ class Segmenter:
             last_seq=taken.last_seq,
             start_ms=start_ms,
             end_ms=end_ms,
-            speech_end_at_ms=taken.last_at_ms,
+            speech_end_ms=taken.last_at_ms,
+            is_slice=trigger in SLICES,
             first_client_ts_ms=taken.first_client_ts_ms,
         )
         self.timer.end_hangover()
@@ -548,7 +522,7 @@ class Segmenter:
     def _chunks_for(self, trigger: Trigger) -> int:
         """Return how many chunks a cut takes: all of them, unless a slice may end earlier."""
         rules, buffer = self._rules, self._buffer
-        is_slice = trigger in {"max_duration", "max_bytes"}
+        is_slice = trigger in SLICES
         if not is_slice or not rules.slice_search_ms or self._format.name != PCM16:
             return len(buffer)
         search_bytes = self._format.bytes_lasting(rules.slice_search_ms)

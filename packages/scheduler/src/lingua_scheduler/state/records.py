@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,6 +27,12 @@ PASSED = "+"
 UNKEPT = "!"
 # The lane of the text as it was spoken, for listeners of the speaker's language.
 AS_SPOKEN = "~"
+
+
+@lru_cache(maxsize=1024)
+def is_lane(lane: str) -> bool:
+    """Tell whether a name can be that of a lane."""
+    return LANE.fullmatch(lane) is not None
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,7 +83,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def __post_init__(self) -> None:
         if not 0 <= self.index < INDEX_MAX:
             raise InvalidDemand("not an utterance index", self.index)
-        if not LANE.fullmatch(self.lane):
+        if not is_lane(self.lane):
             raise InvalidDemand("not a lane", self.lane)
 
 

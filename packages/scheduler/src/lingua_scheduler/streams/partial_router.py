@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from lingua_scheduler.jobs.profile import Target
 from lingua_scheduler.peers.messages import PartialHeard
 from lingua_scheduler.session.rooms import captions_of
+from lingua_scheduler.session.utterance import Target
 from lingua_wire.to_client import PartialResult
 
 if TYPE_CHECKING:

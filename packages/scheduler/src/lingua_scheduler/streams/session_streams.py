@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lingua_scheduler.clock import Clock
-    from lingua_scheduler.jobs.profile import Profile, Target
+    from lingua_scheduler.jobs.profile import Profile
     from lingua_scheduler.session.segmenter import Segmenter
+    from lingua_scheduler.session.utterance import Target
     from lingua_scheduler.state.stream_scripts import OpenedStream
     from lingua_scheduler.streams.hub import StreamHub
     from lingua_scheduler.streams.partial_router import PartialRouter
