@@ -11,7 +11,7 @@ from lingua_scheduler.jobs.profile import Profile
 from lingua_scheduler.metrics import LiveMetrics
 from lingua_scheduler.peers.messages import PartialHeard
 from lingua_scheduler.session.audio import AudioFormat
-from lingua_scheduler.session.rooms import LocalRooms, Room, RoomMember
+from lingua_scheduler.session.rooms import LocalRooms, Room, RoomMember, captions_of
 from lingua_scheduler.state.keys import Cell
 from lingua_scheduler.streams.partial_router import PartialRouter
 from lingua_wire.from_node import StreamPartial
@@ -83,21 +83,26 @@ class Scene:
     def __post_init__(self) -> None:
         self.sessions = {name: Receiver() for name in self.names}
         self.metrics = LiveMetrics().streams
+        self.captions: list[tuple[str, PartialResult]] = []
         self.router = PartialRouter(
             self.sessions,
             self.rooms,
             self.peers,
             understands=lambda instance: instance not in self.old_instances,
             metrics=self.metrics,
+            captions=lambda name, message: self.captions.append((name, message)),
         )
 
-    def in_room(self, *members: tuple[str, str | None, str]) -> None:
-        """Put members into the speaker's room: name, language, instance."""
+    def in_room(
+        self, *members: tuple[str, str | None, str], feeds: dict[str, dict[str, int]] | None = None
+    ) -> None:
+        """Put members into the speaker's room: name, language, instance; and who reads it."""
         people = {
             name: RoomMember(name, None, lang, 0, instance=instance)
             for name, lang, instance in members
         }
-        self.rooms.entered("speaker", Room("123456", "", 1, 0, 0, people))
+        room = Room("123456", "", 1, 0, 0, people, feeds=feeds or {})
+        self.rooms.entered("speaker", room)
 
     def publish(self) -> None:
         self.router.publish(Speaker(), PROFILE, (3, 1000), PARTIAL)
@@ -158,6 +163,19 @@ def test_what_another_instance_sends_reaches_those_who_are_here() -> None:
     here.router.receive(message)
     assert here.sessions["a"].languages == ["es"]
     assert here.sessions["b"].got == []
+
+
+def test_readers_of_captions_get_their_language_on_their_instances() -> None:
+    scene = Scene(("speaker",))
+    feeds = {"es": {"here": 1, "there": 2}, "en": {"here": 1}}
+    scene.in_room(("speaker", "en", "here"), feeds=feeds)
+    scene.publish()
+    here = {name: [part.tgt_lang for part in m.translations] for name, m in scene.captions}
+    assert here == {captions_of("123456", "es"): ["es"], captions_of("123456", "en"): []}
+    ((to, message),) = scene.peers.sent
+    assert to == "there"
+    assert isinstance(message, PartialHeard)
+    assert message.listeners == ((captions_of("123456", "es"), "es"),)
 
 
 def test_speech_that_nobody_needs_translated_needs_no_node() -> None:
