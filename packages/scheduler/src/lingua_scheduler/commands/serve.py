@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lingua_cli.logs import EventLog, configure_logs
+from lingua_scheduler.commands.share import network_address, share_text, shared_settings
 from lingua_scheduler.config import (
     AUTO,
     WORKERS_MAX,
@@ -25,7 +26,7 @@ from lingua_scheduler.supervisor.service import ServiceOptions, serve_with_worke
 from lingua_wire import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from lingua_scheduler.config import Settings
 
@@ -40,6 +41,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=_workers,
         metavar="N",
         help="processes behind the port (default: 1; auto: one per usable core)",
+    )
+    parser.add_argument(
+        "--share",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+        help="serve the phones in this network: TLS, tokens, a QR code (default: this machine's"
+        " network address)",
     )
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning"))
     parser.add_argument(
@@ -56,17 +65,23 @@ def run_serve(args: argparse.Namespace) -> int:
     as_json = args.log_json or not sys.stderr.isatty()
     handler = configure_logs(sys.stderr, args.log_level, as_json=as_json)
     workers = resolve_workers(settings)
+
+    def greet(settings: Settings, url: str) -> None:
+        print(greeting(settings, url, workers), flush=True)
+        if args.share is not None:
+            print(share_text(settings, url), flush=True)
+
     options = ServiceOptions(
         workers=workers,
         log_level=args.log_level,
         log_json=as_json,
-        greet=lambda settings, url: print(greeting(settings, url, workers), flush=True),
+        greet=greet,
         read_settings=lambda: settings_for(args),
     )
     try:
         with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
             return runner.run(
-                serve(settings) if workers == 1 else serve_with_workers(settings, options)
+                serve(settings, greet) if workers == 1 else serve_with_workers(settings, options)
             )
     finally:
         handler.close()
@@ -86,15 +101,16 @@ def settings_for(args: argparse.Namespace) -> Settings:
     # Other verbs that serve have no `--workers`.
     given = {name: getattr(args, name, None) for name in ("host", "port", "workers")}
     changes = {name: value for name, value in given.items() if value is not None}
-    if not changes:
-        return settings
-    server = msgspec.convert(msgspec.to_builtins(settings.server) | changes, type(settings.server))
-    settings = msgspec.structs.replace(settings, server=server)
-    check_settings(settings)
-    return settings
+    share = getattr(args, "share", None)
+    if changes:
+        server = msgspec.to_builtins(settings.server) | changes
+        checked = msgspec.convert(server, type(settings.server))
+        settings = msgspec.structs.replace(settings, server=checked)
+        check_settings(settings)
+    return settings if share is None else shared_settings(settings, share or network_address())
 
 
-async def serve(settings: Settings) -> int:
+async def serve(settings: Settings, greet: Callable[[Settings, str], None]) -> int:
     """Run until a signal; a second signal ends the process at once."""
     log = EventLog("scheduler")
     stopped = asyncio.Event()
@@ -108,7 +124,7 @@ async def serve(settings: Settings) -> int:
         loop.add_signal_handler(name, stop)
     async with running_server(settings) as server:
         tune_collector()
-        print(greeting(settings, server.url), flush=True)
+        greet(settings, server.url)
         log("serve.started", instance=server.instance.id, port=server.port)
         if not await first_of(stopped.wait(), ended(server.loops)):
             log.error("serve.failed", error=server.loops.exception())
