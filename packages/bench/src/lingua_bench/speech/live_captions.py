@@ -19,7 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from lingua_bench.speech import material
-from lingua_bench.speech.caption_lag import CaptionLag, ShownCaption, lag_of
+from lingua_bench.speech.caption_lag import CaptionLag, TimedCaption, lag_of
 from lingua_node import Job, Stream
 from lingua_speech.assembly import Assembly
 from lingua_speech.listening.ear import Ear
@@ -170,9 +170,9 @@ def _assignment(
     )
 
 
-def _shown(at_ms: float, one: StreamPartial) -> ShownCaption:
+def _shown(at_ms: float, one: StreamPartial) -> TimedCaption:
     into = one.translations[0] if one.translations else None
-    return ShownCaption(
+    return TimedCaption(
         at_ms,
         one.stable,
         one.unstable,
