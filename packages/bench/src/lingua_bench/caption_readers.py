@@ -39,7 +39,7 @@ NICE: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
-class CaptionPlan:
+class ReaderPlan:
     """The size of the measurement."""
 
     readers: int = 2_000
@@ -65,7 +65,7 @@ class CaptionTurn:
     captions: int = 0
 
 
-async def measure(plan: CaptionPlan) -> list[CaptionTurn]:
+async def measure(plan: ReaderPlan) -> list[CaptionTurn]:
     """Measure both cases in turns."""
     turns: list[CaptionTurn] = []
     async with running_system() as load:
@@ -169,11 +169,11 @@ def main(words: Sequence[str]) -> None:
     if words[:1] == [READERS]:
         asyncio.run(read_along(words[1], int(words[2])))
         return
-    plan = CaptionPlan()
+    plan = ReaderPlan()
     parser = argparse.ArgumentParser(prog="python -m lingua_bench.caption_readers")
     for name, default in asdict(plan).items():
         parser.add_argument(f"--{name}", type=type(default), default=default)
-    for turn in asyncio.run(measure(CaptionPlan(**vars(parser.parse_args(words))))):
+    for turn in asyncio.run(measure(ReaderPlan(**vars(parser.parse_args(words))))):
         print(json.dumps(asdict(turn)))  # noqa: T201 the result
 
 
