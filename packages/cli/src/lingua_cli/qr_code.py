@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
     Rows = list[list[bool]]
 
-# By version, from 1 on: the error correction codewords of a block, and the number of blocks.
-_SMALL: Final = (7, 10, 15, 20, 26, 18, 20, 24, 30, 18)
-_LARGE: Final = (20, 24, 26, 30, 22, 24, 28, 30, 28, 28)
-CORRECTION: Final = (*_SMALL, *_LARGE)
-BLOCKS: Final = (1, 1, 1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 4, 4, 6, 6, 6, 6, 7, 8)
+# By version, from 1 on, a byte each: the error correction codewords of a block, and the number of
+# blocks.
+CORRECTION: Final = bytes.fromhex("070a0f141a1214181e1214181a1e16181c1e1c1c")
+BLOCKS: Final = bytes.fromhex("0101010101020202020404040404060606060708")
 LEVEL: Final = 1
 VERSION_MAX: Final = len(BLOCKS)
 # The version from which lengths have two bytes, and that from which the version is written.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 import servers
+from lingua_scheduler.jobs.profile import Profile
 from lingua_scheduler.rooms.audience import UtteranceAudience
 from lingua_scheduler.session.utterance import Target
+from lingua_wire.from_client import SessionInit
 from rooms.room_stage import RoomInstance, gathered, play, until
 
 pytestmark = pytest.mark.store
@@ -42,5 +44,43 @@ def test_speech_is_noted_in_the_store_now_and_then(server: servers.Server) -> No
         await instance.audience_of(ann)
         await instance.refresh()
         assert spoke_at() == first
+
+    play(server, scenario)
+
+
+def test_languages_that_are_only_read_need_no_speech(server: servers.Server) -> None:
+    async def scenario(instance: RoomInstance) -> None:
+        code, (ann, _) = await gathered(instance, ann="zh", bob="en")
+        profile = Profile.of(
+            SessionInit(src_lang="zh", tgt_lang="en"), tenant="", labels=(), paired=""
+        )
+        for lang in ("en", "fr", "zh"):
+            await instance.store.feed(code, "", lang, "i1", 1)
+        cell = instance.store.cell_of(code).name
+        bob = f"{instance.cells.home_of('bob').name}/bob"
+        found = await instance.audience.of_utterance(ann.id, profile)
+        heard, read = found.targets
+        assert heard == Target("en", "en", f"{cell}/@{code}|en {bob}")
+        assert read == Target("fr", "fr", f"{cell}/@{code}|fr", is_read=True)
+        assert found.readers == f"{cell}/@{code}|zh"
+        assert "tts" in profile.demand_for(heard)
+        assert profile.demand_for(read) == "zh>fr|asr,nmt|||||"
+        assert not profile.stages_of(read).use_tts
+
+    play(server, scenario)
+
+
+def test_where_all_read_what_is_spoken_it_is_only_recognised(server: servers.Server) -> None:
+    async def scenario(instance: RoomInstance) -> None:
+        code, (ann, dan) = await gathered(instance, ann="zh", dan="zh-TW")
+        profile = Profile.of(
+            SessionInit(src_lang="zh", tgt_lang="en"), tenant="", labels=(), paired=""
+        )
+        await instance.store.feed(code, "", "zh", "i1", 1)
+        cell = instance.store.cell_of(code).name
+        found = await instance.audience.of_utterance(ann.id, profile)
+        assert found.targets == (Target("zh", "zh", f"{cell}/@{code}|zh", is_read=True),)
+        assert found.readers == f"{dan.home.name}/dan"
+        assert profile.demand_for(found.targets[0]) == "zh>|asr|||||"
 
     play(server, scenario)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _encode = msgspec.json.Encoder().encode
 
 
-class ShownCaption(msgspec.Struct, frozen=True, kw_only=True, tag="caption"):
+class RoomCaption(msgspec.Struct, frozen=True, kw_only=True, tag="caption"):
     """What somebody said, in the language of the readers; each comes once and in order."""
 
     id: str
@@ -63,7 +63,7 @@ class CaptionsEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     reason: str
 
 
-Shown = ShownCaption | PartialCaption | CaptionMembers | CaptionsEnd
+Shown = RoomCaption | PartialCaption | CaptionMembers | CaptionsEnd
 
 
 class CaptionEvent:
@@ -84,7 +84,7 @@ class CaptionEvent:
     def lines(self) -> bytes:
         """Return the event as one of Server-Sent Events."""
         lines = f"event: {self.kind}\n"
-        if isinstance(self.shown, ShownCaption):
+        if isinstance(self.shown, RoomCaption):
             lines += f"id: {self.shown.id}\n"
         return b"%sdata: %s\n\n" % (lines.encode(), self.json)
 
@@ -96,7 +96,7 @@ class CaptionEvent:
 
 def caption_event(born: str, number: int, lang: str, stored: StoredCaption) -> CaptionEvent:
     """Return the event of a caption."""
-    caption = ShownCaption(
+    caption = RoomCaption(
         id=f"{born}-{number}",
         speaker=stored.speaker,
         name=stored.name,
