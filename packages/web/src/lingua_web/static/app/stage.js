@@ -33,12 +33,14 @@ class Column {
     this.element.className = "column";
     this.element.lang = lang;
     this.element.setAttribute("aria-label", languageName(lang));
-    this.#list.setAttribute("role", "log");
-    this.#list.setAttribute("aria-live", "polite");
+    const log = document.createElement("div");
+    log.setAttribute("role", "log");
+    log.setAttribute("aria-live", "polite");
+    log.append(this.#list);
     this.#now.className = "now";
     this.#waiting.className = "waiting";
     this.#waiting.textContent = text("stageWaiting");
-    this.element.append(this.#waiting, this.#list, this.#now);
+    this.element.append(this.#waiting, log, this.#now);
   }
 
   add({ speaker, name, index, text: words }) {
