@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test check demo room speech-models model chaos chaos-long chaos-speech
+.PHONY: help install test check demo room speech-models browser model chaos chaos-long chaos-speech
 .PHONY: bench bench-speech docs lock clean speech up train-translation
 
 PYTHONS ?= python3.14 python3.13 python3.12 python3.11 python3
@@ -34,7 +34,7 @@ speech: $(VENV)/.speaking ## The same with the engines of speech
 up: $(VENV)/.speaking ## Run it here: a scheduler and a node of real engines, until Ctrl-C
 	$(VENV)/bin/lingua up
 
-test: $(VENV)/.developed speech-models ## Check the code and run every test
+test: $(VENV)/.developed speech-models browser ## Check the code and run every test
 	@$(PYTHON) tests/lanes.py 'make --no-print-directory check'
 
 check: $(VENV)/.developed ## Lint, formatting, types, generated pages
@@ -51,6 +51,9 @@ room: $(VENV)/.speaking ## The same with a speaker and two listeners in two lang
 
 speech-models: $(VENV)/.developed ## Fetch the models and recordings that tests and benchmarks use
 	@$(VENV)/bin/lingua models install bench
+
+browser: $(VENV)/.developed ## Fetch the Chromium in which the pages are tested
+	@$(PYTHON) scripts/browser.py
 
 model: $(VENV)/.developed ## Run the model tests for long (STEPS=200000)
 	LINGUA_MODEL_STEPS=$(STEPS) $(PYTHON) -m pytest -q -m model

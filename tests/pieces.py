@@ -53,6 +53,7 @@ USUAL = {
     "cluster": Cost(10.0, 2.0),
     "stress": Cost(10.0, 3.0),
     "speech": Cost(10.0, 10.0),
+    "browser": Cost(40.0, 20.0),
 }
 UNKNOWN = Cost(10.0, 5.0)
 NOTHING = Cost(0.0, 0.0)

@@ -308,3 +308,33 @@ def test_without_a_token_it_asks_for_one_and_refuses_a_wrong_one(
     page.locator("#talk").click()
     expect(page.locator("#rows li").first).to_contain_text("simulated")
     page.context.close()
+
+
+def test_a_guest_of_a_room_needs_only_the_link_and_may_do_nothing_else(
+    speaker: Browser, locked: Running
+) -> None:
+    host = open_page(speaker, f"{locked.url()}/#token={KEYS.issue_client().reveal()}")
+    expect(host.locator("#talk")).to_be_enabled()
+    host.locator("#room-button").click()
+    host.get_by_role("button", name="Open a room").click()
+    expect(host.locator("#room-link-note")).to_contain_text("The link is valid until")
+    host.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    host.get_by_role("button", name="Copy link").click()
+    link = host.evaluate("() => navigator.clipboard.readText()")
+    assert "#token=" in link
+    guest = open_page(speaker, link, locale="es-ES")
+    guest.locator("#room-join button").click()
+    expect(host.locator("#members li")).to_have_count(2)
+    expect(guest.locator("#people")).to_be_visible()
+    # What its token allows is this room.
+    guest.locator("#room-button").click()
+    guest.get_by_role("button", name="Salir de la sala").click()
+    expect(guest.locator("#people")).to_be_hidden()
+    guest.get_by_role("button", name="Abrir una sala").click()
+    expect(guest.get_by_role("alert")).to_have_text("Este token no lo permite.")
+    screen = open_page(speaker)
+    screen.goto(locked.url() + str(host.locator("#room-stage").get_attribute("href")))
+    expect(screen.locator("body")).to_have_attribute("data-state", "open")
+    assert problems_of(host) == problems_of(screen) == []
+    for page in (host, guest, screen):
+        page.context.close()

@@ -31,7 +31,7 @@ from lingua_speech.models.store import default_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.browser
+pytestmark = pytest.mark.speech
 
 START_S = 180
 # Everything that goes to the loudspeaker, as samples at the rate of its context.

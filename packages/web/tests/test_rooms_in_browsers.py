@@ -193,3 +193,25 @@ def test_a_wrong_code_is_told(speaker: Browser, scheduler: Running) -> None:
     page.get_by_role("button", name="Join").click()
     expect(page.get_by_role("alert")).to_contain_text("There is no room with this code.")
     page.context.close()
+
+
+def test_who_comes_late_reads_what_was_said_last(speaker: Browser, scheduler: Running) -> None:
+    url = scheduler.url()
+    ann, code = create_room(speaker, url, "Ann")
+    first = join(speaker, url, code, "Eva", "es-ES")
+    ann.locator("#room-button").click()
+    ann.locator("#talk").click()
+    expect(first.locator("#rows li")).to_have_count(3)
+    ann.locator("#talk").click()
+    late = join(speaker, url, code, "Leo", "es-ES")
+    expect(late.locator("#rows li.earlier").nth(2)).to_contain_text("[es] utterance 2")
+    expect(late.locator("#rows li").first).to_contain_text("Ann")
+    stage = open_page(speaker, f"{url}/room/{code}/stage?lang=es")
+    expect(stage.locator(".column li").nth(2)).to_contain_text("[es] utterance 2")
+    late.get_by_role("button", name="Ajustes").click()
+    with late.expect_download() as saved:
+        late.get_by_role("link", name="Todo lo dicho en esta sala").click()
+    assert "Ann: [es] utterance 0" in saved.value.path().read_text(encoding="utf-8")
+    assert problems_of(late) == problems_of(stage) == []
+    for page in (ann, first, late, stage):
+        page.context.close()

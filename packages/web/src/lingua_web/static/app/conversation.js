@@ -5,13 +5,15 @@
  * shown. Alone, a session lives while the button is pressed; in a room, while one is in the room.
  */
 
-import { LinguaError, Session, Speaker } from "../sdk/lingua-client.js";
+import { CaptionFeed, LinguaError, Session, Speaker } from "../sdk/lingua-client.js";
 import { ofTab } from "./memory.js";
 import { TOKEN_CODES } from "./problems.js";
 
 // A page that cannot open a session in this time says so; the person may try again.
 const OPEN_MS = 8000;
 const SPEAKS_MS = 2500;
+// The last captions come at once; this is how long they may take.
+const EARLIER_MS = 1500;
 
 const base = (code) => code.toLowerCase().split("-")[0];
 
@@ -155,12 +157,23 @@ export class Conversation {
       const code = await request(session);
       await unlocked;
       ofTab.set("room", { code, credentials: session.credentials });
+      this.#showEarlier(code);
       this.#view.showState(this.isSpeaking ? "listening" : "listener");
       return code;
     } catch (error) {
       await this.#giveUp(error);
       return "";
     }
+  }
+
+  /** Whoever comes late reads what was said last: the room's captions give it, then no more. */
+  async #showEarlier(room) {
+    const feed = new CaptionFeed({ room, lang: this.languages.reads, token: this.#token });
+    feed.addEventListener("caption", ({ detail }) => this.#view.showEarlier(detail));
+    const timer = setTimeout(() => feed.close(), EARLIER_MS);
+    // Not allowed, or not kept: there is nothing to show, then.
+    await feed.run().catch(() => {});
+    clearTimeout(timer);
   }
 
   // The session

@@ -57,6 +57,12 @@ const view = {
     });
   },
 
+  showEarlier({ speaker, name, index, text: translation, lang, atMs }) {
+    transcript.addEarlier({
+      speakerId: speaker, index, speaker: name || text("someone"), translation, lang, atMs,
+    });
+  },
+
   showPartial(partial) {
     const wanted = readLanguage();
     const translation = partial.translations.find((one) => one.lang === wanted);

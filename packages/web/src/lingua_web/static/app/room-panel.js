@@ -43,9 +43,11 @@ export class RoomPanel {
 
   async #showLink(code) {
     const { token } = this.#conversation;
-    const { url, guest, needsToken, expiresAtMs } = await guestLink(code, token);
+    const { url, needsToken, expiresAtMs } = await guestLink(code, token);
     this.#url = url;
     draw(byId("qr"), url);
+    // A screen that only shows words gets a token that can do nothing else.
+    const { guest } = await guestLink(code, token, ["captions"]);
     const hash = guest ? `#token=${guest}` : "";
     const query = `?lang=${encodeURIComponent(this.#conversation.languages.reads)}`;
     byId("room-stage").href = `/room/${code}/stage${query}${hash}`;

@@ -34,12 +34,12 @@ export async function askConfig() {
 }
 
 /** A link for guests of a room; with tokens on it carries a short-lived token of its own. */
-export async function guestLink(code, token) {
+export async function guestLink(code, token, scopes = ["speak", "listen"]) {
   const plainUrl = new URL(`/room/${code}`, location.href).href;
   if (!token) return { url: plainUrl };
   const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
   try {
-    const options = { method: "POST", headers, body: "{}" };
+    const options = { method: "POST", headers, body: JSON.stringify({ scopes }) };
     const response = await fetch(`/room/${code}/invite`, options);
     if (!response.ok) return { url: plainUrl, needsToken: true };
     const { token: guest, expires_at_ms: expiresAtMs } = await response.json();

@@ -1,6 +1,6 @@
 /** Captions of a room, large: `/room/CODE/stage` for a projector, `/room/CODE/overlay` for OBS. */
 
-import { followCaptions } from "./caption-source.js";
+import { CaptionFeed } from "../sdk/caption-feed.js";
 import { ServedLanguages, languageName } from "./languages.js";
 import { sentence } from "./problems.js";
 import { spaced } from "./room-panel.js";
@@ -33,12 +33,14 @@ class Column {
     this.element.className = "column";
     this.element.lang = lang;
     this.element.setAttribute("aria-label", languageName(lang));
-    this.#list.setAttribute("role", "log");
-    this.#list.setAttribute("aria-live", "polite");
+    const log = document.createElement("div");
+    log.setAttribute("role", "log");
+    log.setAttribute("aria-live", "polite");
+    log.append(this.#list);
     this.#now.className = "now";
     this.#waiting.className = "waiting";
     this.#waiting.textContent = text("stageWaiting");
-    this.element.append(this.#waiting, this.#list, this.#now);
+    this.element.append(this.#waiting, log, this.#now);
   }
 
   add({ speaker, name, index, text: words }) {
@@ -93,20 +95,20 @@ function showLanguages(languages, token) {
   byId("columns").className = `columns-${columns.length}`;
   const { signal } = abort;
   columns.forEach((column, index) => {
-    const on = {
-      caption: (caption) => column.add(caption),
-      partial: (partial) => column.showPartial(partial),
-      state: (state) => {
-        if (!signal.aborted) byId("trouble").textContent = state === "reconnecting" ? text("reconnecting") : "";
-        document.body.dataset.state = state;
-      },
+    const feed = new CaptionFeed({ room, lang: languages[index], token });
+    signal.addEventListener("abort", () => feed.close());
+    feed.addEventListener("caption", ({ detail }) => column.add(detail));
+    feed.addEventListener("partial", ({ detail }) => column.showPartial(detail));
+    const tell = (words) => {
+      if (!signal.aborted) byId("trouble").textContent = words;
     };
-    const name = isOverlay ? "Overlay" : "Stage";
-    followCaptions({ room, lang: languages[index], token, name, signal }, on).then(
-      () => { if (!signal.aborted) byId("trouble").textContent = text("roomEnded"); },
-      (error) => {
-        if (!signal.aborted) byId("trouble").textContent = sentence(error.code ?? "UNREACHABLE");
-      },
+    feed.addEventListener("state", ({ detail: { state } }) => {
+      tell(state === "reconnecting" ? text("feedReconnecting") : "");
+      if (!signal.aborted) document.body.dataset.state = state;
+    });
+    feed.run().then(
+      () => tell(text("roomEnded")),
+      (error) => tell(sentence(error.code ?? "UNREACHABLE")),
     );
   });
 }

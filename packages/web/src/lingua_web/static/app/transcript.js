@@ -75,6 +75,8 @@ export class Transcript {
   #list = document.getElementById("rows");
   #live = document.getElementById("live");
   #empty = document.getElementById("empty");
+  // The utterances that are shown.
+  #known = new Set();
   // What is being said now, by speaker: {index, row}.
   #partials = new Map();
   heard = new HeardText();
@@ -82,6 +84,7 @@ export class Transcript {
   /** Show a finished utterance. */
   addFinal({ speakerId, index, speaker, original, translation, lang, sourceLang, note, atMs, durationMs }) {
     this.dropPartial(speakerId, index);
+    this.#known.add(`${speakerId}/${index}`);
     const row = newRow("li");
     fill(row, { speaker, original, translation, lang, sourceLang, note });
     const wasAtEnd = isAtEnd();
@@ -92,6 +95,18 @@ export class Transcript {
       this.heard.add({ speaker, original, translation, lang, atMs, durationMs });
     }
     if (wasAtEnd) scrollToEnd();
+  }
+
+  /** Show what was said before one came, in front of everything that came since. */
+  addEarlier({ speakerId, index, speaker, translation, lang, atMs }) {
+    if (this.#known.has(`${speakerId}/${index}`)) return;
+    const row = newRow("li");
+    row.classList.add("earlier");
+    fill(row, { speaker, translation, lang });
+    this.#list.insertBefore(row, this.#list.querySelector("li:not(.earlier)"));
+    this.#empty.hidden = true;
+    this.heard.add({ speaker, translation, lang, atMs });
+    scrollToEnd();
   }
 
   /** Show words that are still being spoken. */
@@ -119,6 +134,7 @@ export class Transcript {
 
   clear() {
     this.#list.replaceChildren();
+    this.#known.clear();
     this.dropPartials();
     this.heard.clear();
     this.#empty.hidden = false;

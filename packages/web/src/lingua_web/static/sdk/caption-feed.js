@@ -37,12 +37,14 @@ export class CaptionFeed extends EventTarget {
         await this.#read();
       } catch (error) {
         if (error instanceof LinguaError) throw error;
+        // Anything else is the network, or a server that wants to be asked again.
       }
       if (!this.#isClosed) await this.#wait();
     }
   }
 
   close() {
+    if (this.#isClosed) return;
     this.#isClosed = true;
     this.#abort.abort();
     this.#emit("state", { state: "closed" });

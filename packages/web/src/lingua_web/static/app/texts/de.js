@@ -22,6 +22,7 @@ export default {
   finishing: "Der letzte Satz wird fertig…",
   stopped: "Angehalten.",
   reconnecting: "Die Verbindung ist weg. Sie wird neu aufgebaut; nichts, was du sagst, geht verloren.",
+  feedReconnecting: "Die Verbindung ist weg. Sie wird neu aufgebaut…",
   reconnected: "Wieder verbunden.",
   resetNotice: "Die Verbindung fehlte zu lange: ein neues Gespräch hat begonnen.",
   words: "Was gesagt wurde",

@@ -22,6 +22,7 @@ export default {
   finishing: "Finishing the last sentence…",
   stopped: "Stopped.",
   reconnecting: "The connection is lost. Reconnecting; nothing you say is lost.",
+  feedReconnecting: "The connection is lost. Reconnecting…",
   reconnected: "Connected again.",
   resetNotice: "The connection was away for too long: a new conversation has begun.",
   words: "What was said",

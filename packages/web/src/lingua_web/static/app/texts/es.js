@@ -22,6 +22,7 @@ export default {
   finishing: "Terminando la última frase…",
   stopped: "Parado.",
   reconnecting: "Se ha perdido la conexión. Reconectando; nada de lo que digas se pierde.",
+  feedReconnecting: "Se ha perdido la conexión. Reconectando…",
   reconnected: "Conectado de nuevo.",
   resetNotice: "La conexión faltó demasiado tiempo: ha empezado una conversación nueva.",
   words: "Lo que se ha dicho",

@@ -22,6 +22,7 @@ export default {
   finishing: "La dernière phrase se termine…",
   stopped: "Arrêté.",
   reconnecting: "La connexion est perdue. Reconnexion en cours ; rien de ce que vous dites n’est perdu.",
+  feedReconnecting: "La connexion est perdue. Reconnexion…",
   reconnected: "De nouveau connecté.",
   resetNotice: "La connexion a manqué trop longtemps : une nouvelle conversation a commencé.",
   words: "Ce qui a été dit",
