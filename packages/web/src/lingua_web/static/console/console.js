@@ -344,7 +344,7 @@ at("forget").addEventListener("click", () => {
 function linked(how, whyNot) {
   const link = at("link");
   const text = { live: "live", lost: "connection lost", refused: "no access" }[how];
-  const shown = how === "live" ? text : `${text}: ${whyNot}`;
+  const shown = how === "lost" ? `${text}: ${whyNot}` : text;
   if (link.textContent !== shown) link.textContent = shown;
   link.dataset.state = how;
   document.body.classList.toggle("stale", how !== "live");
@@ -352,7 +352,8 @@ function linked(how, whyNot) {
   at("forget").hidden = !hasToken();
   if (how !== "refused") return undefined;
   at("board").hidden = true;
-  at("door-why").textContent = sentenceCase(whyNot);
+  // What to do about it stands below, for people; the rest of the text is for programs.
+  at("door-why").textContent = `${sentenceCase(whyNot.split(";")[0])}.`;
   at("token").focus();
   return new Promise((done) => { entered = done; });
 }
