@@ -47,6 +47,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--room", action="store_true", help="a speaker and two listeners in two languages"
     )
     parser.add_argument(
+        "--open",
+        action="store_true",
+        help="leave the service running afterwards, to speak in a browser, until Ctrl-C",
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         default=Path("lingua-demo"),
@@ -70,7 +75,7 @@ def run_speech(args: argparse.Namespace) -> int:
             args.out.mkdir(parents=True, exist_ok=True)
         install_models(terminal, args.voice)
         problems = asyncio.run(tell(TerminalDisplay(terminal), args))
-        if not problems:
+        if not problems and not args.open:
             invite(terminal)
     return report(problems)
 
@@ -81,7 +86,9 @@ async def tell(showing: TerminalDisplay, args: argparse.Namespace) -> list[str]:
         try:
             if args.room:
                 return await tell_room_story(showing, voice_words(args.voice))
-            return await tell_speech_story(showing, args.out, voice_words(args.voice))
+            return await tell_speech_story(
+                showing, args.out, voice_words(args.voice), stays=args.open
+            )
         finally:
             showing.captions.finish(None)
 
@@ -107,11 +114,11 @@ def invite(terminal: Terminal) -> None:
     lingua = command_name()
     terminal.title("Your turn")
     for words, what in (
+        ("up", "in a browser: open the address that this prints, and press the button"),
         ("translate talk.wav --from en --to es --play", "a recording of yours"),
         ("translate mic --from en --to es --to fr", "your microphone, into two languages"),
         ("translate mic --two-way en es", "two people, each in their own language"),
         ("demo --room", "one speaks, two listen in two languages"),
-        ("up", "a service of your own on this machine"),
         ("init", "what a service for other machines needs"),
     ):
         terminal.say(f"{what}:", "note")

@@ -78,9 +78,12 @@ def recording_of(names: int = 5) -> Recording:
 
 
 async def tell_speech_story(
-    showing: DemoDisplay, folder: Path, node_words: Sequence[str] = ()
+    showing: DemoDisplay, folder: Path, node_words: Sequence[str] = (), *, stays: bool = False
 ) -> list[str]:
-    """Translate a recording live and write the results; returns the claims that did not hold."""
+    """Translate a recording live and write the results; returns the claims that did not hold.
+
+    With `stays` the service then waits for people with a browser, until it is stopped.
+    """
     screen = showing.screen
     report = InterpretationReport()
     recording = recording_of()
@@ -101,10 +104,24 @@ async def tell_speech_story(
         except asyncio.CancelledError:
             write_results(screen, report, folder)
             raise
-    screen.title("The results")
-    showing.closing(report)
-    write_results(screen, report, folder)
-    return problems_of(report)
+        screen.title("The results")
+        showing.closing(report)
+        write_results(screen, report, folder)
+        problems = problems_of(report)
+        if stays and not problems:
+            problems = await _stay(screen, service)
+    return problems
+
+
+async def _stay(screen: DemoOutput, service: PrivateService) -> list[str]:
+    """Leave the service running until Ctrl-C; returns what ended by itself."""
+    screen.title("Now you, in a browser")
+    screen.say(f"open {service.http_url} and press the button; Ctrl-C ends it", "good")
+    try:
+        child = await service.ended()
+    except asyncio.CancelledError:
+        return []
+    return [f"{child.name} has ended (exit code {child.exit_code})"]
 
 
 def write_results(screen: DemoOutput, report: InterpretationReport, folder: Path) -> None:
