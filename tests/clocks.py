@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from lingua_scheduler.state.scripts import load_scripts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lingua_scheduler.state.connection import Connection
     from lingua_scheduler.state.script import Script, Word
     from lingua_scheduler.steps import Answer
@@ -48,8 +50,16 @@ class Lived:
             self._told_ms[keys[0]] = wall_ms()
         return await self._connection.run(script, slot, keys, args)
 
-    # The same for steps.
-    ask = run
+    async def ask(
+        self,
+        script: Script,
+        slot: int,
+        keys: tuple[Word, ...],
+        args: tuple[Word, ...],
+        read: Callable[[Any], Any],
+    ) -> Any:
+        """Do the same for a step."""
+        return read(await self.run(script, slot, keys, args))
 
     async def _pass(self, slot: int, keys: tuple[Word, ...], now_ms: int) -> None:
         at_ms = self._told_ms.get(keys[0], now_ms)
@@ -84,9 +94,13 @@ class Steps:
             return run(script, slot, keys, at_its_time(args))
 
         def told_step(
-            script: Script, slot: int, keys: tuple[Word, ...], args: tuple[Word, ...]
-        ) -> Answer:
-            return ask(script, slot, keys, at_its_time(args))
+            script: Script,
+            slot: int,
+            keys: tuple[Word, ...],
+            args: tuple[Word, ...],
+            read: Callable[[Any], Any],
+        ) -> Answer[Any]:
+            return ask(script, slot, keys, at_its_time(args), read)
 
         connection.run = told  # type: ignore[method-assign]
         connection.ask = told_step  # type: ignore[method-assign]
