@@ -58,7 +58,7 @@ class Lived:
         args: tuple[Word, ...],
         read: Callable[[Any], Any],
     ) -> Any:
-        """Do the same for a step."""
+        """Run a script for a step, which reads the answer."""
         return read(await self.run(script, slot, keys, args))
 
     async def _pass(self, slot: int, keys: tuple[Word, ...], now_ms: int) -> None:
