@@ -94,9 +94,13 @@ class Steps:
             return run(script, slot, keys, at_its_time(args))
 
         def told_step(
-            script: Script, slot: int, keys: tuple[Word, ...], args: tuple[Word, ...]
-        ) -> Answer:
-            return ask(script, slot, keys, at_its_time(args))
+            script: Script,
+            slot: int,
+            keys: tuple[Word, ...],
+            args: tuple[Word, ...],
+            read: Callable[[Any], Any],
+        ) -> Answer[Any]:
+            return ask(script, slot, keys, at_its_time(args), read)
 
         connection.run = told  # type: ignore[method-assign]
         connection.ask = told_step  # type: ignore[method-assign]

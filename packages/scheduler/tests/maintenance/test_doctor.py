@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from lingua_scheduler.maintenance.doctor import examine
@@ -118,7 +119,7 @@ def test_jobs_of_a_node_whose_instance_is_gone_move_on(addresses: list[Address])
 def test_a_slot_that_is_given_back_serves_who_waits(addresses: list[Address]) -> None:
     async def scenario(w: Ward) -> None:
         await w.speaker.settle(w.near)
-        w.near = w.near._replace(job=w.waiting)  # it took the slot
+        w.near = msgspec.structs.replace(w.near, job=w.waiting)  # it took the slot
         await w.store.jobs.submit(w.here, w.speaker.job(4), w.speaker.spec(4), b"")
         # The slot of a job that is lost without a trace.
         lost = w.speaker.job(2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from lingua_scheduler.state.reply import Reply
 
 
@@ -18,7 +20,11 @@ def settled(reply: Reply, effects) -> tuple:
 def released_rows(released) -> list[tuple]:
     """Outcomes as the outbox has them: those for others have a mark before their kind."""
     return [
-        (entry.seq, f"+{entry.kind}" if entry.is_passed else entry.kind, *entry[2:-2])
+        (
+            entry.seq,
+            f"+{entry.kind}" if entry.is_passed else entry.kind,
+            *msgspec.structs.astuple(entry)[2:-2],
+        )
         for entry in released
     ]
 

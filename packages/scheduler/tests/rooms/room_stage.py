@@ -150,7 +150,9 @@ class LossyConnection:
         self.loses.discard(script.name)
         return asyncio.ensure_future(self._lose(answer))
 
-    ask = run
+    async def ask(self, script: Script, *call: Any) -> Any:
+        *args, read = call
+        return read(await self.run(script, *args))
 
     async def _lose(self, answer: asyncio.Future[Any]) -> None:
         await answer

@@ -47,14 +47,14 @@ def test_listeners_of_the_cell_have_it_in_the_step_that_releases_it(server: serv
             ),
         )  # fmt: skip
         (told,) = effects.released
-        assert told[:7] == (1, "completed", 0, "es", placed.job, 1, "-")
+        assert msgspec.structs.astuple(told)[:7] == (1, "completed", 0, "es", placed.job, 1, "-")
         # The speaker is told that it passed, with the text alone.
         assert (told.is_passed, told.payload) == (True, b"text")
         assert (await s.outbox("c0/ann")) == (told,)
         assert not effects.is_relaying
         for where in ("c0/bob", "c0/cid"):
             (entry,) = await s.outbox(where)
-            assert entry[:7] == (1, "heard", 0, "es", placed.job, 1, "-")
+            assert msgspec.structs.astuple(entry)[:7] == (1, "heard", 0, "es", placed.job, 1, "-")
             assert entry.payload == f"completed {heard_id}".encode()
         assert await s.kept("c0", 1) == Kept(b"with sound", b"text", {"bob", "cid"})
         assert await s.store.outbox.read_result(s.home, heard_id) == b"with sound"

@@ -213,7 +213,7 @@ def keys_of(words: list[str]) -> list[str]:
 async def use_a_batch(connection: SingleConnection) -> None:
     """Two calls of one turn of the loop."""
     script, cell = load_scripts()["job_show"], Cell("replies", 0)
-    both = [connection.ask(script, cell.slot, cell.keys, (0, job(n))) for n in (1, 2)]
+    both = [connection.ask(script, cell.slot, cell.keys, (0, job(n)), list) for n in (1, 2)]
     for answer in both:
         await answer
 
