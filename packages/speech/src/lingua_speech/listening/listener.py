@@ -47,7 +47,7 @@ USUAL_MS: Final = 1000
 # A pass may take this part of the time between two.
 BUSY_PART: Final = 0.5
 # The first sign of silence; shorter pauses occur within words.
-PAUSE_MS: Final = 150
+PAUSE_MS: Final = 100
 # The last word of a pass has surely ended after this much silence.
 WORD_PAUSE_MS: Final = 100
 # Less voice is not recognised.
@@ -284,14 +284,14 @@ class UtteranceListener:
         if not heard.text or self._is_over:
             return
         ear, upto_ms = self._ear, hearing.upto_ms
-        is_quiet = not ear.has_loud_voice(upto_ms - WORD_PAUSE_MS, upto_ms)
+        is_quiet = not ear.has_voice(upto_ms - WORD_PAUSE_MS, upto_ms)
         so_far = self._agreement.hear(words_of(heard), is_quiet=is_quiet)
         said = (*so_far.stable, *so_far.unstable)
         self._sentence_ends.hear(len(said), upto_ms)
         end = self._sentence_ends.latest(said, len(so_far.stable), ear)
         language = heard.language or self._hint.language
         is_whole = None
-        if is_quiet and not ear.has_loud_voice(upto_ms, ear.heard_ms):
+        if not ear.has_loud_voice(upto_ms - WORD_PAUSE_MS, ear.heard_ms):
             is_whole = is_complete(heard.text, language)
         sentence = None
         if end is not None and end.at_ms > max(self._sentence_end_ms, SENTENCE_AT_LEAST_MS):
