@@ -143,6 +143,7 @@ def test_a_job_waits_for_the_pass_that_is_under_way(tmp_path: Path) -> None:
             )
             speaker.stream.add(slowly("one two three") + QUIET)
             await until(log.exists, "the pass")
+            assert speaker.stream.head_start.hearings[0].is_usable
             speaker.stream.cut(None)
             result = await done(node, speaker.job(pipeline=speaker.stream.open.pipeline))
             assert result.text_asr == "one two three"

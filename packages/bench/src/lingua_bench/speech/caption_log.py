@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from lingua_bench.speech.caption_lag import ShownCaption, lag_of
+from lingua_bench.speech.caption_lag import SeenCaption, lag_of
 from lingua_translate import NullListener
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class CaptionLog(NullListener):
         # The language whose translations are kept.
         self._target = target
         self._now_s = now_s
-        self._shown: list[tuple[TranslatedUtterance, list[ShownCaption]]] = []
+        self._shown: list[tuple[TranslatedUtterance, list[SeenCaption]]] = []
 
     def partial(self, utterance: TranslatedUtterance, text: str) -> None:  # noqa: ARG002 in parts
         """Keep the text so far and its translation."""
@@ -30,7 +30,7 @@ class CaptionLog(NullListener):
         if so_far is None:
             return
         translation = so_far.translations.get(self._target)
-        caption = ShownCaption(self._now_s() * 1000, so_far.stable, so_far.unstable)
+        caption = SeenCaption(self._now_s() * 1000, so_far.stable, so_far.unstable)
         if translation is not None:
             caption = caption._replace(
                 stable_translation=translation.stable, unstable_translation=translation.unstable
@@ -57,7 +57,7 @@ class CaptionLog(NullListener):
             and utterance.voice_end_s is not None
         ]
 
-    def _captions_of(self, utterance: TranslatedUtterance) -> list[ShownCaption]:
+    def _captions_of(self, utterance: TranslatedUtterance) -> list[SeenCaption]:
         for one, captions in reversed(self._shown):
             if one is utterance:
                 return captions

@@ -58,9 +58,14 @@ class Hearing:
 
     @property
     def is_usable(self) -> bool:
-        """Tell whether it has a transcript, or may still have one."""
+        """Tell whether it has a transcript, or will have one soon: a worker began with it.
+
+        A job must not wait for a hearing that itself waits for a worker: jobs get one first.
+        """
         task = self.task
-        return not task.done() or not (task.cancelled() or task.exception())
+        if not task.done():
+            return self.voice_end_ms is not None
+        return not (task.cancelled() or task.exception())
 
 
 @dataclass(eq=False, slots=True)
