@@ -199,6 +199,7 @@ def test_the_end_of_a_sentence_is_hinted_and_its_job_is_prepared() -> None:
             await speaker.say(slowly("we begin at ten."), reports=1)
             await speaker.say(QUIET + slowly("there is a"), reports=2)
             await speaker.say(slowly("lot to"), reports=3)
+            await until(lambda: speaker.partials()[-1].sentence_end_ms, "the hint")
             (end_ms,) = {one.sentence_end_ms for one in speaker.partials()} - {None}
             assert 1600 <= end_ms <= 1800
             heard_ms = [one.upto_ms for one in speaker.stream.head_start.hearings]

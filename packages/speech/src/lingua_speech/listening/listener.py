@@ -293,21 +293,28 @@ class UtteranceListener:
         is_whole = None
         if not ear.has_loud_voice(upto_ms - WORD_PAUSE_MS, ear.heard_ms):
             is_whole = is_complete(heard.text, language)
-        sentence = None
-        if end is not None and end.at_ms > max(self._sentence_end_ms, SENTENCE_AT_LEAST_MS):
-            self._sentence_end_ms = end.at_ms
-            # The scheduler may cut there: that job needs a pass of its own.
-            sentence = self._begin(end.at_ms, Urgency.HEAD_START)
         await self._captions.show(
             so_far,
             upto_ms=upto_ms,
             language=language,
-            sentence_end_ms=end.at_ms if end is not None else None,
+            sentence_end_ms=self._sentence_end_ms or None,
             is_complete=is_whole,
             is_quiet=is_quiet,
         )
-        if sentence is not None:
-            await asyncio.wait({sentence.task})
+        if end is not None and end.at_ms > max(self._sentence_end_ms, SENTENCE_AT_LEAST_MS):
+            await self._end_sentence(end.at_ms)
+
+    async def _end_sentence(self, end_ms: int) -> None:
+        """Make the pass that the job of a sentence needs, then hint that the sentence has ended.
+
+        The scheduler may cut there at once, and the job would come before its pass.
+        """
+        hearing = self._begin(end_ms, Urgency.HEAD_START)
+        await asyncio.wait({hearing.task})
+        if hearing.is_usable and not self._is_over:
+            self._sentence_end_ms = end_ms
+            self._prepare(hearing)
+            await self._captions.hint(end_ms)
 
     def _count(self, outcome: str) -> None:
         self._calls.metrics.stream_passes.labels(outcome).inc()
