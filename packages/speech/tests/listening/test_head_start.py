@@ -111,7 +111,7 @@ def test_where_the_ear_is_in_doubt_the_detector_of_the_node_decides() -> None:
 def test_a_hearing_that_failed_was_cancelled_or_hangs_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "WAIT_S", 0.01)
+    monkeypatch.setattr(module, "HEARING_WAIT_S", 0.01)
 
     async def scenario() -> None:
         prepared = HeadStart(SPOKEN)
@@ -131,7 +131,7 @@ def test_a_hearing_that_failed_was_cancelled_or_hangs_is_not_waited_for(
         hanging.voice_end_ms = 1010
         assert hanging.is_usable
         assert await prepared.heard_upto(1200, ENGLISH) is None
-        prepared.forget()
+        # Its worker is needed.
         await asyncio.wait({hanging.task})
         assert hanging.task.cancelled()
 
