@@ -26,8 +26,8 @@ Value = TypeVar("Value")
 HEARINGS_MAX: Final = 6
 # Translations and speeches that are kept.
 PREPARED_MAX: Final = 32
-# How long a job waits for what is not done. A hearing keeps the worker busy that the job would need,
-# so it is worth a longer wait than the rest.
+# How long a job waits for what is not done. A hearing keeps the worker busy that the job would
+# need, so it is worth a longer wait than the rest.
 HEARING_WAIT_S: Final = 2.5
 WAIT_S: Final = 1.0
 # The detector of voice works in steps of 32 ms; the ends of the same speech differ by two at most.
