@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lingua_bench.speech.caption_lag import TimedCaption, erasure, lag_of, word_ends_ms
+from lingua_bench.speech.caption_lag import SeenCaption, erasure, lag_of, word_ends_ms
 
 pytestmark = pytest.mark.unit
 
@@ -19,9 +19,9 @@ def test_words_are_spread_over_the_time_with_voice() -> None:
 
 def test_a_word_lags_until_it_is_stable_or_in_the_result() -> None:
     captions = [
-        TimedCaption(700, "", "one too"),
-        TimedCaption(1400, "one", "two", "", "uno"),
-        TimedCaption(1900, "one two", "", "uno", "dos"),
+        SeenCaption(700, "", "one too"),
+        SeenCaption(1400, "one", "two", "", "uno"),
+        SeenCaption(1900, "one two", "", "uno", "dos"),
     ]
     lag = lag_of("One two. Four", "uno dos cuatro", captions, [(0.0, 1400.0)], 2000.0)
     first, second, third = word_ends_ms(["One", "two.", "Four"], [(0.0, 1400.0)])
@@ -36,7 +36,7 @@ def test_a_word_lags_until_it_is_stable_or_in_the_result() -> None:
 
 
 def test_stable_words_that_the_result_does_not_have_are_errors() -> None:
-    captions = [TimedCaption(1000, "one three", "")]
+    captions = [SeenCaption(1000, "one three", "")]
     assert lag_of("one two", "", captions, [(0.0, 1000.0)], 1500.0).stable_errors == 0.5
     assert lag_of("one two", "", [], [(0.0, 1000.0)], 1500.0).stable_errors == 0
 

@@ -41,11 +41,17 @@ def hearing(upto_ms: int, text: str = "one", hint: Hint = ENGLISH) -> Hearing:
     return made
 
 
+async def done(upto_ms: int, text: str = "one", hint: Hint = ENGLISH) -> Hearing:
+    made = hearing(upto_ms, text, hint)
+    await made.task
+    return made
+
+
 def test_a_hearing_serves_a_job_with_the_same_voice() -> None:
     async def scenario() -> None:
         prepared = HeadStart(SPOKEN)
-        prepared.add(hearing(600, "before"))
-        prepared.add(hearing(1200, "all"))
+        prepared.add(await done(600, "before"))
+        prepared.add(await done(1200, "all"))
         for end_ms in (1100, 1200, 1450):
             found = await prepared.heard_upto(end_ms, ENGLISH)
             assert found is not None
@@ -68,7 +74,7 @@ def test_a_hearing_serves_a_job_with_the_same_voice() -> None:
 def test_it_does_not_serve_a_job_that_would_be_recognised_otherwise(hint: Hint) -> None:
     async def scenario() -> None:
         prepared = HeadStart(SPOKEN)
-        prepared.add(hearing(1200))
+        prepared.add(await done(1200))
         assert await prepared.heard_upto(1200, hint) is None
 
     run(scenario())
@@ -78,7 +84,7 @@ def test_the_recognisers_translation_is_for_jobs_that_asked_for_it() -> None:
     async def scenario() -> None:
         prepared = HeadStart(SPOKEN)
         both = Hint(language="en", translate_to="de")
-        prepared.add(hearing(1200, hint=both))
+        prepared.add(await done(1200, hint=both))
         found = await prepared.heard_upto(1200, ENGLISH)
         assert found is not None
         assert found.translation == ""
@@ -92,7 +98,7 @@ def test_the_recognisers_translation_is_for_jobs_that_asked_for_it() -> None:
 def test_where_the_ear_is_in_doubt_the_detector_of_the_node_decides() -> None:
     async def scenario() -> None:
         prepared = HeadStart(SPOKEN)
-        made = hearing(1200)
+        made = await done(1200)
         prepared.add(made)
         assert await prepared.heard_until(1010, ENGLISH) is None
         made.voice_end_ms = 1030
@@ -105,7 +111,7 @@ def test_where_the_ear_is_in_doubt_the_detector_of_the_node_decides() -> None:
 def test_a_hearing_that_failed_was_cancelled_or_hangs_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "WAIT_S", 0.01)
+    monkeypatch.setattr(module, "HEARING_WAIT_S", 0.01)
 
     async def scenario() -> None:
         prepared = HeadStart(SPOKEN)
@@ -120,8 +126,12 @@ def test_a_hearing_that_failed_was_cancelled_or_hangs_is_not_waited_for(
         assert await prepared.heard_upto(1200, ENGLISH) is None
         hanging.start(asyncio.sleep(60, Transcript(text="late")))
         prepared.add(hanging)
+        # No worker has begun with it.
+        assert not hanging.is_usable
+        hanging.voice_end_ms = 1010
+        assert hanging.is_usable
         assert await prepared.heard_upto(1200, ENGLISH) is None
-        prepared.forget()
+        # Its worker is needed.
         await asyncio.wait({hanging.task})
         assert hanging.task.cancelled()
 

@@ -143,6 +143,7 @@ def test_a_job_waits_for_the_pass_that_is_under_way(tmp_path: Path) -> None:
             )
             speaker.stream.add(slowly("one two three") + QUIET)
             await until(log.exists, "the pass")
+            assert speaker.stream.head_start.hearings[0].is_usable
             speaker.stream.cut(None)
             result = await done(node, speaker.job(pipeline=speaker.stream.open.pipeline))
             assert result.text_asr == "one two three"
@@ -198,6 +199,7 @@ def test_the_end_of_a_sentence_is_hinted_and_its_job_is_prepared() -> None:
             await speaker.say(slowly("we begin at ten."), reports=1)
             await speaker.say(QUIET + slowly("there is a"), reports=2)
             await speaker.say(slowly("lot to"), reports=3)
+            await until(lambda: speaker.partials()[-1].sentence_end_ms, "the hint")
             (end_ms,) = {one.sentence_end_ms for one in speaker.partials()} - {None}
             assert 1600 <= end_ms <= 1800
             heard_ms = [one.upto_ms for one in speaker.stream.head_start.hearings]

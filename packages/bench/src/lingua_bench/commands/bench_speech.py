@@ -159,11 +159,11 @@ def run_voices(args: argparse.Namespace) -> int:
 def run_captions(args: argparse.Namespace) -> int:
     """Speak into the handlers of a node and print how its captions were."""
     from lingua_bench.speech.live_captions import (  # noqa: PLC0415
-        CaptionPlan,
+        SpokenCaptionPlan,
         measure_captions,
     )
 
-    plan = CaptionPlan(
+    plan = SpokenCaptionPlan(
         tuple(args.engines), prompts=0 if args.quick else 12, speakers=max(1, args.speakers)
     )
     report = uvloop.run(measure_captions(plan))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class TimedCaption(NamedTuple):
+class SeenCaption(NamedTuple):
     """A caption, and when it was shown, in milliseconds of the audio's clock."""
 
     at_ms: float
@@ -67,7 +67,7 @@ def _place(spoken_ms: float, voiced: Sequence[tuple[float, float]]) -> float:
 def lag_of(
     final: str,
     translated: str,
-    captions: Sequence[TimedCaption],
+    captions: Sequence[SeenCaption],
     voiced: Sequence[tuple[float, float]],
     result_ms: float,
 ) -> CaptionLag:

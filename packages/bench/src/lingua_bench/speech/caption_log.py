@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from lingua_bench.speech.caption_lag import TimedCaption, lag_of
+from lingua_bench.speech.caption_lag import SeenCaption, lag_of
 from lingua_translate import NullListener
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class CaptionLog(NullListener):
         # The language whose translations are kept.
         self._target = target
         self._now_s = now_s
-        self._shown: list[tuple[TranslatedUtterance, list[TimedCaption]]] = []
+        self._shown: list[tuple[TranslatedUtterance, list[SeenCaption]]] = []
 
     def partial(self, utterance: TranslatedUtterance, text: str) -> None:  # noqa: ARG002 in parts
         """Keep the text so far and its translation."""
@@ -30,14 +30,14 @@ class CaptionLog(NullListener):
         if so_far is None:
             return
         translation = so_far.translations.get(self._target)
-        caption = TimedCaption(self._now_s() * 1000, so_far.stable, so_far.unstable)
+        caption = SeenCaption(self._now_s() * 1000, so_far.stable, so_far.unstable)
         if translation is not None:
             caption = caption._replace(
                 stable_translation=translation.stable, unstable_translation=translation.unstable
             )
         self._captions_of(utterance).append(caption)
 
-    def rendered(self, utterance: TranslatedUtterance, _: Rendition) -> None:
+    def rendered(self, utterance: TranslatedUtterance, rendition: Rendition) -> None:  # noqa: ARG002
         """Keep that an utterance has ended; its texts are in it."""
         self._captions_of(utterance)
 
@@ -57,7 +57,7 @@ class CaptionLog(NullListener):
             and utterance.voice_end_s is not None
         ]
 
-    def _captions_of(self, utterance: TranslatedUtterance) -> list[TimedCaption]:
+    def _captions_of(self, utterance: TranslatedUtterance) -> list[SeenCaption]:
         for one, captions in reversed(self._shown):
             if one is utterance:
                 return captions

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from lingua_bench.speech import material
-from lingua_bench.speech.caption_lag import CaptionLag, TimedCaption, lag_of
+from lingua_bench.speech.caption_lag import CaptionLag, SeenCaption, lag_of
 from lingua_node import Job, Stream
 from lingua_speech.assembly import Assembly
 from lingua_speech.listening.ear import Ear
@@ -170,9 +170,9 @@ def _assignment(
     )
 
 
-def _shown(at_ms: float, one: StreamPartial) -> TimedCaption:
+def _shown(at_ms: float, one: StreamPartial) -> SeenCaption:
     into = one.translations[0] if one.translations else None
-    return TimedCaption(
+    return SeenCaption(
         at_ms,
         one.stable,
         one.unstable,
@@ -218,7 +218,7 @@ def table(figures: Sequence[UtteranceFigures]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CaptionPlan:
+class SpokenCaptionPlan:
     """What is spoken, and by how many at once."""
 
     engines: tuple[str, ...] = ("default",)
@@ -258,7 +258,7 @@ class CaptionReport:
         return f"{table(self.figures)}\nCPU {self.cpu:.2f} s for each second of speech"
 
 
-def spoken_by(plan: CaptionPlan) -> list[SpokenUtterance]:
+def spoken_by(plan: SpokenCaptionPlan) -> list[SpokenUtterance]:
     """Return the utterances of a plan."""
     store = default_store()
     recordings = material.librivox(store) if plan.direction[0] == "en" else []
@@ -267,7 +267,7 @@ def spoken_by(plan: CaptionPlan) -> list[SpokenUtterance]:
     return [utterance_of(one) for one in (*recordings, *prompts)]
 
 
-async def measure_captions(plan: CaptionPlan) -> CaptionReport:
+async def measure_captions(plan: SpokenCaptionPlan) -> CaptionReport:
     """Speak all utterances of a plan in real time, some of them at once."""
     spoken = spoken_by(plan)
     figures: list[UtteranceFigures] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lingua_node import JobFailed
 from lingua_speech.host import Urgency
@@ -30,6 +30,8 @@ class Captions:
         self._languages = languages
         # By target language.
         self._translations: dict[str, CaptionTranslation] = {}
+        # The last partial.
+        self._shown: dict[str, Any] = {}
 
     async def show(
         self,
@@ -43,17 +45,22 @@ class Captions:
     ) -> None:
         """Translate the text so far, and report it; `is_quiet`: the speaker pauses."""
         await self._translate(heard, language, is_quiet=is_quiet)
-        await self._stream.partial(
-            stable=" ".join(heard.stable),
-            unstable=" ".join(heard.unstable),
-            upto_ms=upto_ms,
-            src_lang=language or None,
-            translations={
+        self._shown = {
+            "stable": " ".join(heard.stable),
+            "unstable": " ".join(heard.unstable),
+            "upto_ms": upto_ms,
+            "src_lang": language or None,
+            "translations": {
                 target: (one.stable, one.unstable) for target, one in self._translations.items()
             },
-            sentence_end_ms=sentence_end_ms,
-            is_complete=is_complete,
-        )
+            "sentence_end_ms": sentence_end_ms,
+            "is_complete": is_complete,
+        }
+        await self._stream.partial(**self._shown)
+
+    async def hint(self, sentence_end_ms: int) -> None:
+        """Report the same text again, now with the end of a sentence in it."""
+        await self._stream.partial(**self._shown | {"sentence_end_ms": sentence_end_ms})
 
     async def _translate(self, heard: HeardText, language: str, *, is_quiet: bool) -> None:
         if not language or not self._stream.open.pipeline.use_nmt:

@@ -26,7 +26,9 @@ Value = TypeVar("Value")
 HEARINGS_MAX: Final = 6
 # Translations and speeches that are kept.
 PREPARED_MAX: Final = 32
-# How long a job waits for a hearing that is not done.
+# How long a job waits for what is not done. A hearing keeps the worker busy that the job would
+# need, so it is worth a longer wait than the rest.
+HEARING_WAIT_S: Final = 2.5
 WAIT_S: Final = 1.0
 # The detector of voice works in steps of 32 ms; the ends of the same speech differ by two at most.
 SAME_END_MS: Final = 70
@@ -58,9 +60,14 @@ class Hearing:
 
     @property
     def is_usable(self) -> bool:
-        """Tell whether it has a transcript, or may still have one."""
+        """Tell whether it has a transcript, or will have one soon: a worker began with it.
+
+        A job must not wait for a hearing that itself waits for a worker: jobs get one first.
+        """
         task = self.task
-        return not task.done() or not (task.cancelled() or task.exception())
+        if not task.done():
+            return self.voice_end_ms is not None
+        return not (task.cancelled() or task.exception())
 
 
 @dataclass(eq=False, slots=True)
@@ -140,18 +147,21 @@ def speech_key(words: str, language: str) -> tuple[str, ...]:
 
 
 async def _transcript_of(hearing: Hearing | None, hint: Hint) -> Transcript | None:
-    heard = None if hearing is None else await _result_of(hearing.task)
+    heard = None if hearing is None else await _result_of(hearing.task, HEARING_WAIT_S)
+    if hearing is not None and not hearing.task.done():
+        # The job needs its worker.
+        hearing.task.cancel()
     if heard is None or hint.translate_to:
         return heard
     # The translation of a hearing is for the jobs that asked for it.
     return msgspec.structs.replace(heard, translation="")
 
 
-async def _result_of(task: asyncio.Task[Value] | None) -> Value | None:
+async def _result_of(task: asyncio.Task[Value] | None, wait_s: float = WAIT_S) -> Value | None:
     if task is None:
         return None
     # Not cancelled with the job: jobs of other languages may wait for it, too.
-    await asyncio.wait({task}, timeout=WAIT_S)
+    await asyncio.wait({task}, timeout=wait_s)
     if not task.done() or task.cancelled() or task.exception() is not None:
         return None
     return task.result()

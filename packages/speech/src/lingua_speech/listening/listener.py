@@ -47,7 +47,7 @@ USUAL_MS: Final = 1000
 # A pass may take this part of the time between two.
 BUSY_PART: Final = 0.5
 # The first sign of silence; shorter pauses occur within words.
-PAUSE_MS: Final = 150
+PAUSE_MS: Final = 100
 # The last word of a pass has surely ended after this much silence.
 WORD_PAUSE_MS: Final = 100
 # Less voice is not recognised.
@@ -284,30 +284,37 @@ class UtteranceListener:
         if not heard.text or self._is_over:
             return
         ear, upto_ms = self._ear, hearing.upto_ms
-        is_quiet = not ear.has_loud_voice(upto_ms - WORD_PAUSE_MS, upto_ms)
+        is_quiet = not ear.has_voice(upto_ms - WORD_PAUSE_MS, upto_ms)
         so_far = self._agreement.hear(words_of(heard), is_quiet=is_quiet)
         said = (*so_far.stable, *so_far.unstable)
         self._sentence_ends.hear(len(said), upto_ms)
         end = self._sentence_ends.latest(said, len(so_far.stable), ear)
         language = heard.language or self._hint.language
         is_whole = None
-        if is_quiet and not ear.has_loud_voice(upto_ms, ear.heard_ms):
+        if not ear.has_loud_voice(upto_ms - WORD_PAUSE_MS, ear.heard_ms):
             is_whole = is_complete(heard.text, language)
-        sentence = None
-        if end is not None and end.at_ms > max(self._sentence_end_ms, SENTENCE_AT_LEAST_MS):
-            self._sentence_end_ms = end.at_ms
-            # The scheduler may cut there: that job needs a pass of its own.
-            sentence = self._begin(end.at_ms, Urgency.HEAD_START)
         await self._captions.show(
             so_far,
             upto_ms=upto_ms,
             language=language,
-            sentence_end_ms=end.at_ms if end is not None else None,
+            sentence_end_ms=self._sentence_end_ms or None,
             is_complete=is_whole,
             is_quiet=is_quiet,
         )
-        if sentence is not None:
-            await asyncio.wait({sentence.task})
+        if end is not None and end.at_ms > max(self._sentence_end_ms, SENTENCE_AT_LEAST_MS):
+            await self._end_sentence(end.at_ms)
+
+    async def _end_sentence(self, end_ms: int) -> None:
+        """Make the pass that the job of a sentence needs, then hint that the sentence has ended.
+
+        The scheduler may cut there at once, and the job would come before its pass.
+        """
+        hearing = self._begin(end_ms, Urgency.HEAD_START)
+        await asyncio.wait({hearing.task})
+        if hearing.is_usable and not self._is_over:
+            self._sentence_end_ms = end_ms
+            self._prepare(hearing)
+            await self._captions.hint(end_ms)
 
     def _count(self, outcome: str) -> None:
         self._calls.metrics.stream_passes.labels(outcome).inc()
