@@ -278,7 +278,7 @@ FULL: Final[dict[str, Scenario]] = {
                 "pause_kill_instance": 20,
                 "kill_node": 30,
                 "pause_kill_node": 10,
-                "freeze_node": 6,
+                "freeze_busy_node": 6,
                 "stutter_instance": 6,
             },
             hands=2,
@@ -342,14 +342,24 @@ SMALL: Final[dict[str, dict[str, Any]]] = {
     },
     "hop": {},
     "mixed": {
-        "faults": {"kill_instance": 2, "pause_kill_instance": 3, "kill_node": 4, "freeze_node": 2},
+        "faults": {
+            "kill_instance": 2,
+            "pause_kill_instance": 3,
+            "kill_node": 4,
+            "freeze_busy_node": 2,
+        },
         "utterances": 400,
     },
 }
 # What the smallest size changes in addition: three of these runs must end within a minute.
 SMALLEST: Final[dict[str, dict[str, Any]]] = {
     "mixed": {
-        "faults": {"kill_instance": 1, "pause_kill_instance": 2, "kill_node": 3, "freeze_node": 1},
+        "faults": {
+            "kill_instance": 1,
+            "pause_kill_instance": 2,
+            "kill_node": 3,
+            "freeze_busy_node": 1,
+        },
         "utterances": 150,
         "gap_s": 0.4,
     },

@@ -37,7 +37,7 @@ class CaptionLog(NullListener):
             )
         self._captions_of(utterance).append(caption)
 
-    def rendered(self, utterance: TranslatedUtterance, rendition: Rendition) -> None:  # noqa: ARG002
+    def rendered(self, utterance: TranslatedUtterance, _: Rendition) -> None:
         """Keep that an utterance has ended; its texts are in it."""
         self._captions_of(utterance)
 
