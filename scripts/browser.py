@@ -50,7 +50,9 @@ AXE = PinnedFile(
 # Its own fonts, so that pages look the same on every machine.
 FONTS = """<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">
-<fontconfig><dir prefix="relative">fonts</dir><cachedir prefix="xdg">fontconfig</cachedir></fontconfig>
+<fontconfig>
+<dir prefix="relative">fonts</dir><cachedir prefix="xdg">fontconfig</cachedir>
+</fontconfig>
 """
 
 

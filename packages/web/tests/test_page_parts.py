@@ -72,7 +72,8 @@ def test_subtitles_follow_each_other_and_hold_no_line_that_breaks_them(page: Pag
         "transcript.js",
         """({ HeardText }) => {
         const heard = new HeardText();
-        heard.add({ original: "One", translation: "Uno\\n\\n--> dos", atMs: 10_000, durationMs: 2000 });
+        const broken = "Uno\\n\\n--> dos";
+        heard.add({ original: "One", translation: broken, atMs: 10_000, durationMs: 2000 });
         heard.add({ speaker: "Ann", original: "Two", translation: "Dos", atMs: 10_500 });
         heard.add({ original: "Three", atMs: 3_675_000, durationMs: 1500 });
         return ["srt", "vtt", "txt"].map((format) => heard.as(format));

@@ -14,10 +14,9 @@ const byId = (id) => document.getElementById(id);
 const TYPES = { txt: "text/plain", srt: "application/x-subrip", vtt: "text/vtt" };
 // Quiet speech must move the meter too: it shows loudness as ears hear it.
 const METER_FLOOR_DB = -50;
-const NEWS_MS = 4000;
 const RETRY_S = 5;
 
-const state = { name: "idle", served: new ServedLanguages(), newsTimer: 0, wantedRoom: "" };
+const state = { name: "idle", served: new ServedLanguages(), wantedRoom: "" };
 const notice = new Notice();
 const transcript = new Transcript();
 
@@ -94,7 +93,7 @@ const view = {
     showLanguages();
     byId("whole-transcript").hidden = !code;
     document.title = code ? `${spaced(code)} · Lingua` : text("title");
-    byId("empty").textContent = text(code ? "listenerHint" : "startHint");
+    showHint();
     history.replaceState(null, "", code ? `/room/${code}` : "/");
     if (!code && reason) showNews(text(reason === "left" ? "leftRoom" : "roomEnded"));
   },
@@ -111,6 +110,11 @@ const conversation = new Conversation(view);
 const roomPanel = new RoomPanel(conversation);
 let picker;
 
+function showHint() {
+  byId("empty-hint").textContent = text(conversation.room ? "listenerHint" : "startHint");
+  byId("empty-more").hidden = Boolean(conversation.room);
+}
+
 function showStatus() {
   const audience = { others: "listening", same: "listeningSame", nobody: "listeningAlone" };
   const keys = { idle: "", listener: "", listening: audience[conversation.audience] };
@@ -126,12 +130,9 @@ function speakerName({ speaker, isOwn }) {
 
 function showNews(words) {
   notice.show(words, [], "news");
-  clearTimeout(state.newsTimer);
-  state.newsTimer = setTimeout(() => notice.hide(), NEWS_MS);
 }
 
 async function showProblem(code, { details, isPassing = false, retryAfterMs = 0 } = {}) {
-  clearTimeout(state.newsTimer);
   if (code === "UNSERVED_LANGUAGES" || code === "NO_AVAILABLE_NODE") {
     await refreshConfig();
     const { source, target } = conversation.languages;
@@ -335,8 +336,8 @@ async function changePageLanguage(code) {
   fillTexts();
   showLanguages();
   view.showState(state.name);
-  if (conversation.room) byId("empty").textContent = text("listenerHint");
-  else document.title = text("title");
+  showHint();
+  if (!conversation.room) document.title = text("title");
 }
 
 function restore() {

@@ -25,6 +25,8 @@ const TEXTS = {
   UNREACHABLE: "unreachable",
   UNSUPPORTED_LANGUAGE: "noNodeAtAll",
 };
+// News are read once and need nobody to close them.
+const NEWS_MS = 4000;
 export const TOKEN_CODES = new Set(["UNAUTHORIZED", "TOKEN_EXPIRED", "TOKEN_REVOKED"]);
 
 /** The sentence for a code. */
@@ -59,6 +61,7 @@ export class Notice {
       return button;
     }));
     this.#box.hidden = false;
+    if (kind === "news") this.#timer = setTimeout(() => this.hide(), NEWS_MS);
   }
 
   hide() {

@@ -14,6 +14,7 @@ export default {
   start: "Sprechen",
   stop: "Stopp",
   startHint: "Drück den Knopf und sprich.",
+  startMore: "Die Übersetzung erscheint hier, während du sprichst. Öffne einen Raum, und andere lesen und hören sie in ihrer Sprache.",
   listenerHint: "Hier liest und hörst du, was andere sagen. Drück den Knopf, um auch zu sprechen.",
   connecting: "Verbinden…",
   listening: "Ich höre zu. Sprich jetzt.",

@@ -14,6 +14,7 @@ export default {
   start: "Speak",
   stop: "Stop",
   startHint: "Press the button and speak.",
+  startMore: "The translation appears here while you speak. Open a room, and others read and hear it in their own languages.",
   listenerHint: "You will read and hear here what others say. Press the button to speak too.",
   connecting: "Connecting…",
   listening: "Listening. Speak now.",

@@ -14,6 +14,7 @@ export default {
   start: "Hablar",
   stop: "Parar",
   startHint: "Pulsa el botón y habla.",
+  startMore: "La traducción aparece aquí mientras hablas. Abre una sala, y otros la leen y la oyen en sus idiomas.",
   listenerHint: "Aquí leerás y oirás lo que digan los demás. Pulsa el botón para hablar tú también.",
   connecting: "Conectando…",
   listening: "Te escucho. Habla ahora.",

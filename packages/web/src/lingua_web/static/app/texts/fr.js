@@ -14,6 +14,7 @@ export default {
   start: "Parler",
   stop: "Arrêter",
   startHint: "Appuyez sur le bouton et parlez.",
+  startMore: "La traduction apparaît ici pendant que vous parlez. Ouvrez une salle, et d’autres la lisent et l’entendent dans leur langue.",
   listenerHint: "Vous lirez et entendrez ici ce que disent les autres. Appuyez sur le bouton pour parler aussi.",
   connecting: "Connexion…",
   listening: "J’écoute. Parlez maintenant.",
