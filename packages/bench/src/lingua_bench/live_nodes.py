@@ -4,7 +4,8 @@ The connection is the SDK's own (registering, heartbeats). Its worker is replace
 answers in the read callback, because a task per job would cost more than what is measured. Like the
 SDK's worker it sends `job_ack`, `job_started` and `job_result`. The text of a result has the times
 when the job arrived and when the result was sent, by the machine's monotonic clock. Sessions that
-want partial texts have a stream each; every piece of audio is answered with some words.
+want partial texts have a stream each; every third piece of audio is answered with some words, which
+is as often as the reference node does.
 """
 
 from __future__ import annotations
@@ -44,34 +45,38 @@ READY = "ready"
 # The scheduler may be busy while it is measured; nodes must not give it up for that.
 SILENCE_S = 60.0
 HEARTBEAT_MS = 2000
+# How many pieces of audio (200 ms) the reference node hears between two passes.
+PIECES_PER_PARTIAL = 3
 # Words of a partial text, about as many as somebody says in three seconds.
 STABLE, UNSTABLE = "as many words as somebody has said", " until now"
 
 
 class EchoStreams:
-    """Replaces the SDK's streams: every piece of audio is answered at once."""
+    """Replaces the SDK's streams: pieces of audio are answered at once."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        # Stream -> the number of the last partial.
-        self._revisions: dict[str, int] = {}
+        # Stream -> the number of the last piece.
+        self._pieces: dict[str, int] = {}
 
     def open(self, message: StreamOpen) -> None:
         """Begin to listen."""
-        self._revisions[message.stream_id] = 0
+        self._pieces[message.stream_id] = 0
 
     def hear(self, message: StreamAudio) -> None:
-        """Report words."""
-        revision = self._revisions.get(message.stream_id)
-        if revision is None:
+        """Report words, now and then."""
+        heard = self._pieces.get(message.stream_id)
+        if heard is None:
             return
-        self._revisions[message.stream_id] = revision + 1
+        revision = self._pieces[message.stream_id] = heard + 1
+        if revision % PIECES_PER_PARTIAL:
+            return
         translated = PartialTranslation(tgt_lang=TARGET, stable=STABLE, unstable=UNSTABLE)
         self._outbox.send(
             StreamPartial(
                 stream_id=message.stream_id,
-                revision=revision + 1,
-                upto_ms=200 * (revision + 1),
+                revision=revision,
+                upto_ms=200 * revision,
                 stable=STABLE,
                 unstable=UNSTABLE,
                 translations=(translated,),
@@ -80,11 +85,11 @@ class EchoStreams:
 
     def end(self, message: StreamEnd) -> None:
         """Forget it."""
-        self._revisions.pop(message.stream_id, None)
+        self._pieces.pop(message.stream_id, None)
 
     def drop_all(self) -> None:
         """Forget all: the connection is lost."""
-        self._revisions.clear()
+        self._pieces.clear()
 
 
 class EchoWorker:
