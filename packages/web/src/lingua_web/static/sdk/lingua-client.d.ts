@@ -116,13 +116,27 @@ export type SessionEvent = {
   [Name in keyof SessionEvents]: { type: Name; detail: SessionEvents[Name] };
 }[keyof SessionEvents];
 
+/** An `EventTarget` whose events are known by name; each is a `CustomEvent`. */
+declare class Emitter<Events> extends EventTarget {
+  addEventListener<Name extends keyof Events & string>(
+    type: Name,
+    listener: (event: CustomEvent<Events[Name]>) => void,
+    options?: boolean | AddEventListenerOptions,
+  ): void;
+  addEventListener(
+    type: string,
+    listener: EventListenerOrEventListenerObject | null,
+    options?: boolean | AddEventListenerOptions,
+  ): void;
+}
+
 export class LinguaError extends Error {
   code: string;
   retryAfterMs: number;
   details?: any;
 }
 
-export class Session extends EventTarget implements AsyncIterable<SessionEvent> {
+export class Session extends Emitter<SessionEvents> implements AsyncIterable<SessionEvent> {
   constructor(options: SessionOptions);
   readonly id: string;
   readonly state: "new" | State["state"];
@@ -139,11 +153,6 @@ export class Session extends EventTarget implements AsyncIterable<SessionEvent> 
   createRoom(options?: { preferredLang?: string; name?: string }): Promise<string>;
   joinRoom(code: string, options?: { preferredLang?: string; name?: string }): Promise<string>;
   leaveRoom(): Promise<void>;
-  addEventListener<Name extends keyof SessionEvents>(
-    type: Name,
-    listener: (event: CustomEvent<SessionEvents[Name]>) => void,
-    options?: boolean | AddEventListenerOptions,
-  ): void;
   [Symbol.asyncIterator](): AsyncIterator<SessionEvent>;
 }
 
@@ -152,19 +161,18 @@ export interface MicrophoneOptions {
   workletUrl?: string | URL;
 }
 
-export class Microphone extends EventTarget {
-  static open(options?: MicrophoneOptions): Promise<Microphone>;
-  stop(): Promise<void>;
-  addEventListener(
-    type: "audio", listener: (event: CustomEvent<Int16Array>) => void,
-  ): void;
-  addEventListener(
-    type: "level", listener: (event: CustomEvent<{ level: number; isVoice: boolean }>) => void,
-  ): void;
-  addEventListener(type: "ended", listener: (event: CustomEvent) => void): void;
+export interface MicrophoneEvents {
+  audio: Int16Array;
+  level: { level: number; isVoice: boolean };
+  ended: null;
 }
 
-export class Speaker extends EventTarget {
+export class Microphone extends Emitter<MicrophoneEvents> {
+  static open(options?: MicrophoneOptions): Promise<Microphone>;
+  stop(): Promise<void>;
+}
+
+export class Speaker extends Emitter<{ playing: string; idle: null }> {
   /** Say what a session translates; `wants` may choose. */
   follow(session: Session, options?: { wants?: (detail: Outcome | SpeechPart) => boolean }): void;
   /** Call it once in a click or key press. */
@@ -193,7 +201,15 @@ export interface Caption {
   atMs: number;
 }
 
-export class CaptionFeed extends EventTarget {
+export interface CaptionEvents {
+  caption: Caption;
+  partial: Omit<Caption, "text" | "atMs"> & { stable: string; unstable: string };
+  members: { members: { speaker: string; name: string; lang: string; is_away: boolean }[] };
+  end: { reason: string };
+  state: { state: State["state"] };
+}
+
+export class CaptionFeed extends Emitter<CaptionEvents> {
   constructor(options: { url?: string; room: string; lang: string; token?: string });
   run(): Promise<void>;
   close(): void;
