@@ -43,9 +43,12 @@ LIMIT_S = 120
 PRINTS = {
     "README.md 1": r"delivered_ms=\d+(.|\n)*^0 .*\bjoven\b",
     "client-sdk.md 1": r"^0 es .*\bjoven\b(.|\n)*^0 fr .*\bjeune\b",
+    "client-sdk.md 2": r"^$",
+    "client-sdk.md 3": r"^$",
     "engines.md 1": r"^$",
     "node-sdk.md 2": r"^$",
     "node-sdk.md 3": r"^$",
+    "node-sdk.md 4": r"^$",
     "openai.md 1": r"young man(.|\n)*-\d+\.\d .*\bjoven\b(.|\n)*^transcript\.text\.done$",
     "openai.md 2": r"session\.output_transcript\.delta .*\bjoven\b(.|\n)*^session\.closed",
     "translate.md 1": r"young man.* .*\bjoven\b.* \d+\.\d+$",
@@ -54,7 +57,7 @@ PRINTS = {
 SERVES = {
     "README.md 2": ("gpu-1", r"^0 \d+\.\d s de voz$"),
     "node-sdk.md 1": ("gpu-1", r"^0 hola$"),
-    "node-sdk.md 4": ("n1", r"^0 .*\bjoven\b"),
+    "node-sdk.md 5": ("n1", r"^0 .*\bjoven\b"),
 }
 # Commands of README.md that are over at once; the others run until they are ended, or for long.
 QUICK = {

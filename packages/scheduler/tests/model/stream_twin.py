@@ -66,7 +66,8 @@ class Streams:
         return ("STREAM_OPENED", name, node.instance, node.streams[stream])
 
     def free_stream(self, name: str, stream: str) -> bool:
-        self.heard_streams.pop(stream, None)
+        if self.heard_streams.get(stream) == name:
+            del self.heard_streams[stream]
         node = self.nodes.get(name)
         if node is None or stream not in node.streams:
             return False

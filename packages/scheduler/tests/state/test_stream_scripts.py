@@ -339,6 +339,22 @@ def test_a_closed_stream_is_closed_once_and_leaves_nothing(play) -> None:
 # The job that follows.
 
 
+def test_a_late_end_for_a_former_node_does_not_touch_the_present_one(play) -> None:
+    async def story(s: Listening) -> None:
+        await s.hearer("a", streams=1)
+        assert await s.heard_by() == "a"
+        await s.store.nodes.offline(s.cell, "a", "conn-a")
+        await s.hearer("b", streams=2)
+        assert await s.heard_by() == "b"
+        await s.hearer("c", streams=2)
+        assert not await s.close(node="a")
+        # It is still open, and found again instead of being opened twice.
+        assert await s.heard_by() == "b"
+        assert [await s.used(node) for node in "bc"] == [(1, 2), (0, 2)]
+
+    play(story)
+
+
 def test_a_job_goes_to_the_node_that_heard_it_and_ends_its_stream(play) -> None:
     async def story(s: Listening) -> None:
         await s.hearer("m", slots=4)

@@ -54,9 +54,11 @@ function streams.take(node, stream, expires_at, policy, demand, pools)
   return n[5]
 end
 
--- Gives a stream back. Returns whether there was one.
+-- Gives a stream back. Returns whether there was one. A late call for a former node of the stream
+-- does not touch the present one.
 function streams.free(node, stream)
-  redis.call('DEL', BASE .. 'stream:' .. stream)
+  local key = BASE .. 'stream:' .. stream
+  if redis.call('GET', key) == node then redis.call('DEL', key) end
   if redis.call('ZREM', BASE .. 'streams:' .. node, stream) == 0 then return 0 end
   streams.rank(node, streams.tie(stream))
   return 1
