@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from lingua_speech.engine import HeardWord, Transcript
-from lingua_speech.listening.agreement import UNKNOWN, Agreement, HeardText, words_of
+from lingua_speech.listening.agreement import (
+    SHOWN_LAST,
+    SURE,
+    UNKNOWN,
+    Agreement,
+    HeardText,
+    words_of,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -14,8 +21,12 @@ def words(text: str, probability: float = UNKNOWN) -> list[HeardWord]:
     return [HeardWord(word, probability) for word in text.split()]
 
 
+# Probable enough to be shown at the end, and not sure.
+LIKELY = (SHOWN_LAST + SURE) / 2
+
+
 def heard(
-    agreement: Agreement, text: str, *, quiet: bool = False, sure: float = UNKNOWN
+    agreement: Agreement, text: str, *, quiet: bool = False, sure: float = LIKELY
 ) -> HeardText:
     return agreement.hear(words(text, sure), is_quiet=quiet)
 
@@ -68,6 +79,12 @@ def test_an_engine_that_does_not_know_how_probable_words_are_is_doubted_at_the_e
     assert words_of(Transcript(text="")) == ()
     known = (HeardWord("he", 0.9),)
     assert words_of(Transcript(text="he", words=known)) == known
+
+
+def test_the_last_word_is_shown_only_if_it_is_probable() -> None:
+    likely = [HeardWord("to", 0.9), HeardWord("con", SHOWN_LAST - 0.01)]
+    assert Agreement().hear(likely, is_quiet=False).unstable == ("to",)
+    assert Agreement().hear(likely, is_quiet=True).unstable == ("to", "con")
 
 
 def test_stable_words_are_never_taken_back() -> None:

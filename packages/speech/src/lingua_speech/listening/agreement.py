@@ -26,6 +26,8 @@ WORDS_AFTER_SURE: Final = 2
 # A less probable word is not shown, nor what follows it: without this, twice as many words were
 # taken back.
 SHOWN: Final = 0.3
+# The last word may be half of one: it must be more probable.
+SHOWN_LAST: Final = 0.6
 # For engines that do not know how probable a word is: shown, but not sure.
 UNKNOWN: Final = 0.5
 # How many stable words are compared with a hearing that differs from them.
@@ -123,11 +125,13 @@ def words_of(heard: Transcript) -> tuple[HeardWord, ...]:
 
 
 def _shown(rest: Sequence[HeardWord], *, is_quiet: bool) -> tuple[str, ...]:
-    """Return the words to show; in a pause the last one is not half a word, so all of them."""
+    """Return the words to show: in a pause all; else the last one, perhaps half, only if sure."""
     count = len(rest)
     if not is_quiet:
         unsure = (at for at, word in enumerate(rest) if word.probability < SHOWN)
         count = next(unsure, count)
+        if count == len(rest) and rest and rest[-1].probability < SHOWN_LAST:
+            count -= 1
     return tuple(word.text for word in rest[:count])
 
 
