@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import re
+from random import Random
 from typing import Any
 
 import pytest
 
-from edge.live_server import JSON, Client, Message, NewClient, Node, Stage, opus, play, until
+from edge.live_server import (
+    JSON,
+    Client,
+    Message,
+    NewClient,
+    Node,
+    Stage,
+    audio_of,
+    opus,
+    play,
+    until,
+)
 from edge.locked import LOCKED, client_token
 
 pytestmark = pytest.mark.store
@@ -517,5 +529,20 @@ def test_room_codes_cannot_be_guessed_by_trying() -> None:
             await client.send("room_join", room_code=f"{number:06d}")
             codes.add((await client.expect("room_error"))["code"])
         assert codes == {"ROOM_NOT_FOUND", "RATE_LIMITED"}
+
+    play(scenario)
+
+
+def test_leaving_a_room_that_one_is_not_in_does_not_cut_what_is_being_said() -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.node()
+        client = await stage.client(audio_format="pcm16", sample_rate=16_000)
+        voice = Random(1).randbytes(3200)
+        await client.say(voice)
+        await client.send("room_leave", room_code="123456")
+        await client.expect("room_error", code="NOT_IN_ROOM")
+        await client.say(voice, is_final=True)
+        job = await node.job(utterance_index=0)
+        assert audio_of(job) == voice + voice
 
     play(scenario)

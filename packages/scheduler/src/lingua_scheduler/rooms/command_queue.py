@@ -45,6 +45,10 @@ class RoomCommandQueue:
         # Session -> its commands; the first one is being worked on.
         self._queues: dict[str, deque[Command]] = {}
 
+    def is_idle(self, session: MemberSession) -> bool:
+        """Tell whether all commands of a session are answered."""
+        return session.record.id not in self._queues
+
     def add(self, session: MemberSession, command: Command) -> None:
         """Work on a command when those before it are answered."""
         record = session.record

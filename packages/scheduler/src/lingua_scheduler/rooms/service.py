@@ -82,8 +82,17 @@ class RoomService:
         self._move(session, partial(self._join, session, command))
 
     def leave(self, session: MemberSession, code: str) -> None:
-        """Take a session out of this room."""
-        self._move(session, partial(self._leave, session, code))
+        """Take a session out of this room.
+
+        A client repeats it after a lost connection, to be sure. If there is nothing to leave, what
+        is being said is not cut for it.
+        """
+        step, room = partial(self._leave, session, code), self._room_of(session)
+        is_elsewhere = room is None or room.code != code
+        if is_elsewhere and self._queue.is_idle(session):
+            self._queue.add(session, step)
+        else:
+            self._move(session, step)
 
     def end(self, session: MemberSession) -> None:
         """Remove a session that ends from its room; repeated until it is stored."""
