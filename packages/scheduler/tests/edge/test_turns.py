@@ -82,7 +82,8 @@ def test_a_monologue_of_more_slices_than_may_be_under_way_ends(
         silent = [(index, "silence_detected") for index in range(4)]
         assert client.outcomes() == [*silent, (4, "ok")]
 
-    play(scenario, segmentation__max_duration_ms=1000, **bound)
+    # A stall of the machine is no pause of the speaker.
+    play(scenario, segmentation__max_duration_ms=1000, segmentation__pause_ms=5000, **bound)
 
 
 def test_a_turn_that_ends_while_its_slices_wait_does_not_hold_the_last_one_for_ever() -> None:

@@ -344,7 +344,7 @@ def test_the_language_is_detected_if_it_is_not_known() -> None:
         async with assembled() as node:
             speaker = Speaker(node, mode="two_way_auto", lang_a="en", lang_b="es", src_lang="auto")
             await speaker.say(slowly("<es>hola a todos") + QUIET, reports=1)
-            (partial,) = speaker.partials()
+            *_, partial = speaker.partials()
             assert partial.src_lang == "es"
             assert [one.tgt_lang for one in partial.translations] == ["en"]
             speaker.stream.cut(None)
