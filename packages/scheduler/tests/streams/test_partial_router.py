@@ -94,15 +94,25 @@ class Scene:
         )
 
     def in_room(
-        self, *members: tuple[str, str | None, str], feeds: dict[str, dict[str, int]] | None = None
+        self,
+        *members: tuple[str, str | None, str],
+        feeds: dict[str, dict[str, int]] | None = None,
+        session: str = "",
+        code: str = "123456",
     ) -> None:
-        """Put members into the speaker's room: name, language, instance; and who reads it."""
+        """Put members into a room: name, language, instance; and who reads it.
+
+        All that are here know of it, or only this session.
+        """
         people = {
             name: RoomMember(name, None, lang, 0, instance=instance)
             for name, lang, instance in members
         }
-        room = Room("123456", "", 1, 0, 0, people, feeds=feeds or {})
-        self.rooms.entered("speaker", room)
+        room = Room(code, "", 1, 0, 0, people, feeds=feeds or {})
+        here = [name for name, _, instance in members if instance == "here"]
+        for name in [session] if session else here:
+            self.rooms.entered(name, room)
+            self.rooms.update(room)
 
     def publish(self) -> None:
         self.router.publish(Speaker(), PROFILE, (3, 1000), PARTIAL)
@@ -153,16 +163,22 @@ def test_members_elsewhere_are_reached_by_one_message_to_each_instance() -> None
     assert sorted(message.listeners) == [("a", "es"), ("b", "fr")]
 
 
-def test_what_another_instance_sends_reaches_those_who_are_here() -> None:
+def test_what_another_instance_sends_reaches_those_who_are_still_in_the_room() -> None:
     there = Scene(("speaker",))
-    there.in_room(("speaker", "en", "here"), ("a", "es", "there"), ("gone", "fr", "there"))
+    there.in_room(
+        ("speaker", "en", "here"), ("a", "es", "there"), ("left", "es", "there"),
+        ("moved", "fr", "there"),
+    )  # fmt: skip
     there.publish()
-    here = Scene(("a", "b"))
+    here = Scene(("a", "left", "moved", "b"))
     message = there.peers.sent[0][1]
     assert isinstance(message, PartialHeard)
+    here.in_room(("speaker", "en", "there"), ("a", "es", "here"), session="a")
+    here.in_room(("moved", "fr", "here"), session="moved", code="654321")
     here.router.receive(message)
     assert here.sessions["a"].languages == ["es"]
-    assert here.sessions["b"].got == []
+    for name in ("left", "moved", "b"):
+        assert here.sessions[name].got == []
 
 
 def test_readers_of_captions_get_their_language_on_their_instances() -> None:

@@ -2,7 +2,8 @@
 
 Best effort: they are dropped for clients that are behind with reading, and never sent after the
 outcome of their utterance. In a room each listener gets the language that it reads. The audience is
-that of this moment: a speaker who moves to another room is cut first.
+that of this moment: a speaker who moves to another room is cut first, and the instance of a
+listener, which knows first that it has left, sends it nothing more.
 """
 
 from __future__ import annotations
@@ -151,8 +152,16 @@ class PartialRouter:
                 message = by_language[code] = in_language(heard.partial, code)
             if name.startswith("@"):
                 self._captions(name, message)
-            elif self._send(name, message, ""):
+            elif self._is_with(name, message.session_id) and self._send(name, message, ""):
                 self._to_listeners.inc()
+
+    def _is_with(self, listener: str, speaker: str) -> bool:
+        """Tell whether a listener here is in the speaker's room now.
+
+        The sender's list of members may be older than a leave that was confirmed here.
+        """
+        room = self._rooms.room_of(listener)
+        return room is not None and speaker in room.members
 
     def _send(self, session: str, message: PartialResult, stream_id: str) -> bool:
         found = self._sessions.get(session)
