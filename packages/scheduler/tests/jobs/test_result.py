@@ -10,20 +10,19 @@ import pytest
 from lingua_scheduler.jobs.result import (
     REASONS,
     Shown,
-    StoredResult,
     Verdict,
-    decode_result,
-    encode_result,
+    for_listeners,
     heard_message,
     heard_timeline,
+    message_of,
     missing_message,
     passed_message,
     result_message,
-    stored,
     stored_message,
     verdict_of,
     without_sound,
 )
+from lingua_scheduler.jobs.result_format import decode_result, encode_result
 from lingua_scheduler.state.records import AS_SPOKEN
 from lingua_wire.codes import RETRYABLE_NODE_ERRORS
 from lingua_wire.from_node import JobResult
@@ -35,7 +34,7 @@ from lingua_wire.shared import (
     Timeline,
 )
 from lingua_wire.to_client import MissingResult, OutcomePassed, TranslationResult
-from runtime.stand_ins import EPOCH, Scene, heard, passed, released
+from runtime.stand_ins import EPOCH, Scene, content, heard, passed, released
 
 pytestmark = pytest.mark.unit
 
@@ -127,7 +126,7 @@ def test_everything_a_client_is_told_survives_the_store() -> None:
     timings = ServiceTimings(asr_ms=1.5, nmt_ms=2.5, tts_ms=3.5, total_ms=9)
     extra = ExtraResult(emotion={"joy": 0.5}, service_timings=timings, language_probability=0.9)
     network = NetworkTimings(web_to_scheduler_ms=4)
-    kept = stored(
+    kept = message_of(
         report(
             text_asr="ni hao",
             text_translated="hello",
@@ -144,56 +143,64 @@ def test_everything_a_client_is_told_survives_the_store() -> None:
         network,
     )
     assert decode_result(encode_result(kept)) == kept
-    assert kept == StoredResult(
+    assert kept == content(
         "ni hao",
         "hello",
         b"\x00\xff",
         "opus",
-        "t1",
-        extra,
-        timings,
-        network,
-        ("good", ("a", "b"), 0.5, 0, {"count": 2, "list": [1, None, "x"]}),
+        extra=extra,
+        service_timings=timings,
+        network_timings=network,
+        asr_quality_level="good",
+        reason_codes=("a", "b"),
+        quality_score=0.5,
+        rerun_count=0,
+        segments_meta={"count": 2, "list": [1, None, "x"]},
     )
 
 
 def test_what_a_report_leaves_out_has_a_plain_value() -> None:
-    kept = stored(report(text_translated="hello"), "t1", None)
-    assert kept == StoredResult("", "hello", b"", "pcm16", "t1")
+    kept = message_of(report(text_translated="hello"), "t1", None)
+    assert kept == content("", "hello")
     assert decode_result(encode_result(kept)) == kept
 
 
 def test_a_node_that_gives_only_its_total_time_is_believed_that() -> None:
-    kept = stored(report(text_asr="a", processing_time_ms=12.5), "t1", None)
-    assert kept.timings == ServiceTimings(total_ms=12.5)
+    kept = message_of(report(text_asr="a", processing_time_ms=12.5), "t1", None)
+    assert kept.service_timings == ServiceTimings(total_ms=12.5)
 
 
 def test_times_of_the_stages_win_over_the_total() -> None:
     timings = ServiceTimings(asr_ms=1)
     extra = ExtraResult(service_timings=timings)
-    kept = stored(report(text_asr="a", extra=extra, processing_time_ms=12.5), "t1", None)
-    assert kept.timings is timings
+    kept = message_of(report(text_asr="a", extra=extra, processing_time_ms=12.5), "t1", None)
+    assert kept.service_timings is timings
 
 
 @pytest.mark.parametrize("given", [{"rerun_count": 0}, {"quality_score": 0.0}], ids=str)
 def test_a_quality_of_zero_is_kept(given: dict[str, Any]) -> None:
-    assert stored(report(text_asr="a", **given), "t1", None).quality is not None
+    kept = message_of(report(text_asr="a", **given), "t1", None)
+    assert decode_result(encode_result(kept)) == kept
+    assert [getattr(kept, name) for name in given] == [0]
 
 
 # The message.
 
 
 def test_a_result_says_whose_which_and_where_it_stands() -> None:
-    kept = StoredResult(
+    kept = content(
         "ni hao",
         "hello",
         b"sound",
         "opus",
         "t2",
-        None,
-        ServiceTimings(asr_ms=1),
-        NetworkTimings(scheduler_to_node_ms=2),
-        ("good", ("a",), 0.5, 1, {"count": 1}),
+        service_timings=ServiceTimings(asr_ms=1),
+        network_timings=NetworkTimings(scheduler_to_node_ms=2),
+        asr_quality_level="good",
+        reason_codes=("a",),
+        quality_score=0.5,
+        rerun_count=1,
+        segments_meta={"count": 1},
     )
     shown = Shown(Timeline(total_ms=7), "group_1", 3)
     outcome = released(9, 4, lane="en~zh", job="job-1")
@@ -279,14 +286,9 @@ def test_of_a_result_that_only_the_store_knows_all_but_its_timeline_is_told() ->
 # Outcomes of other speakers.
 
 
-KEPT = StoredResult(
-    "bonjour",
-    "hello",
-    b"\0\xff",
-    "opus",
-    "t9",
-    ExtraResult(reason="SOMETHING_ELSE"),
-    timeline=Timeline(settle_ms=2, total_ms=7),
+KEPT = for_listeners(
+    content("bonjour", "hello", b"\0\xff", "opus", extra=ExtraResult(reason="SOMETHING_ELSE")),
+    Timeline(settle_ms=2, total_ms=7),
     settled_at_ms=1000,
 )
 
@@ -335,7 +337,7 @@ def test_the_time_since_it_was_settled_is_the_wait_of_a_listener() -> None:
     assert line == Timeline(settle_ms=2, order_wait_ms=30, total_ms=37)
     # Clocks of two machines may disagree, and a stored result may be of an older release.
     assert heard_timeline(KEPT, 990) == KEPT.timeline
-    unknown = msgspec.structs.replace(KEPT, settled_at_ms=0)
+    unknown = msgspec.structs.replace(KEPT, scheduler_sent_at_ms=None)
     assert heard_timeline(unknown, 1030) == KEPT.timeline
     assert heard_timeline(msgspec.structs.replace(KEPT, timeline=None), 1030) is None
 

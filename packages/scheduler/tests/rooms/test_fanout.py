@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from lingua_scheduler.errors import StoreUnavailable
-from lingua_scheduler.jobs.result import StoredResult, encode_result
+from lingua_scheduler.jobs.result_format import encode_result
 from lingua_scheduler.peers.messages import ListenerOutcomeReady, OutboxPosition
 from lingua_scheduler.rooms import fanout
 from lingua_scheduler.rooms.fanout import Fanout, SharedResults
@@ -16,7 +16,7 @@ from lingua_scheduler.state.keys import Cells
 from lingua_scheduler.state.records import ListenerOutcome, ListenerPosition
 from lingua_scheduler.tasks import Tasks
 from lingua_wire.to_client import MissingResult, TranslationResult
-from runtime.stand_ins import EPOCH, KeepingOutlet, NotedTasks, Scene, heard
+from runtime.stand_ins import EPOCH, KeepingOutlet, NotedTasks, Scene, content, heard
 
 if TYPE_CHECKING:
     from lingua_scheduler.peers.messages import PeerMessage
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.unit
 
 CELL = Cells("test", 1).all[0]
-KEPT = StoredResult("bonjour", "hello", b"sound", "pcm16", "t9")
+KEPT = content("bonjour", "hello", b"sound", "pcm16", "t9")
 ID = "s9|9|1"
 
 
@@ -128,7 +128,7 @@ def test_a_missing_result_is_reported_and_an_outcome_without_one_needs_no_read()
 def test_memory_is_bounded_and_the_latest_used_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fanout, "KEPT_BYTES", 10_000)
     results = results_over(cast("Any", None))
-    payload = encode_result(StoredResult("t" * 900, "", b"s" * 2000, "pcm16", "t9"))
+    payload = encode_result(content("t" * 900, "", b"s" * 2000, "pcm16", "t9"))
     for number in range(3):
         results.put(f"s9|9|{number}", payload)
     assert results.get("s9|9|0") is not None
@@ -142,7 +142,7 @@ def test_a_result_that_was_dropped_takes_no_memory(
     # Text counts too: results without sound are bounded like those with sound.
     monkeypatch.setattr(fanout, "KEPT_BYTES", 10_000)
     results = results_over(cast("Any", None))
-    payload = encode_result(StoredResult("t" * 900, "", b"", "pcm16", "t9"))
+    payload = encode_result(content("t" * 900, "", b"", "pcm16", "t9"))
     room_for = 10_000 // len(payload)
     for number in range(500):
         results.put(f"s9|9|{number}", payload)
@@ -239,7 +239,7 @@ def test_a_large_room_is_served_in_several_turns_of_the_loop() -> None:
         outlets = [KeepingOutlet() for _ in names]
         for name, outlet in zip(names, outlets, strict=True):
             announcer.scene.enter(name, outlet)
-        loud = StoredResult("bonjour", "hello", bytes(fanout.TURN_BYTES // 3), "pcm16", "t9")
+        loud = content("bonjour", "hello", bytes(fanout.TURN_BYTES // 3), "pcm16", "t9")
         announcer.announce(
             *(ListenerPosition(name, "here", EPOCH, 1) for name in names),
             payload=encode_result(loud),

@@ -15,7 +15,8 @@ from lingua_cli.logs import EventLog
 from lingua_scheduler.config import Settings
 from lingua_scheduler.edge.old_protocol import outlet_for
 from lingua_scheduler.jobs.profile import Profile
-from lingua_scheduler.jobs.result import HEARD, StoredResult, encode_result
+from lingua_scheduler.jobs.result import HEARD
+from lingua_scheduler.jobs.result_format import encode_result
 from lingua_scheduler.runtime.client_notifier import ClientNotifier
 from lingua_scheduler.runtime.instance import Instance
 from lingua_scheduler.runtime.job_builder import JobContext, build_job
@@ -29,7 +30,7 @@ from lingua_scheduler.session.utterance import Target
 from lingua_scheduler.state.records import Released
 from lingua_wire.from_client import SessionInit
 from lingua_wire.from_node import NodeRegister
-from lingua_wire.to_client import ErrorMessage
+from lingua_wire.to_client import ErrorMessage, TranslationResult
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -332,7 +333,29 @@ def profile_of(**init: Any) -> Profile:
 
 def result_payload(text_asr: str = "ni hao", text_translated: str = "hello") -> bytes:
     """Return a result as the store keeps it."""
-    return encode_result(StoredResult(text_asr, text_translated, b"sound", "pcm16", "t1"))
+    return encode_result(content(text_asr, text_translated, b"sound"))
+
+
+def content(
+    text_asr: str,
+    text_translated: str,
+    tts_audio: bytes = b"",
+    tts_format: str = "pcm16",
+    trace_id: str = "t1",
+    **more: Any,
+) -> TranslationResult:
+    """Return a result whose outcome has no place yet."""
+    return TranslationResult(
+        session_id="",
+        utterance_index=0,
+        job_id="",
+        text_asr=text_asr,
+        text_translated=text_translated,
+        tts_audio=tts_audio,
+        tts_format=tts_format,
+        trace_id=trace_id,
+        **more,
+    )
 
 
 def released(

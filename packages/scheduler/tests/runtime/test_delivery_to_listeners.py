@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lingua_scheduler.jobs.result import StoredResult, encode_result, without_sound
+from lingua_scheduler.jobs.result import without_sound
+from lingua_scheduler.jobs.result_format import encode_result
 from lingua_scheduler.runtime.delivered import RECEIVED_MAX
 from lingua_scheduler.runtime.delivery import BEHIND_MS_MAX, LISTEN_MS
 from lingua_scheduler.runtime.job_table import STORE_LOSES_MS
@@ -20,6 +21,7 @@ from runtime.stand_ins import (
     ClosingOutlet,
     KeepingOutlet,
     Scene,
+    content,
     heard,
     passed,
     released,
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.unit
 
 CELL = Cells("test", 1).all[0]
-KEPT = StoredResult("bonjour", "hello", b"sound", "pcm16", "t9")
+KEPT = content("bonjour", "hello", b"sound", "pcm16", "t9")
 ID = "s9|9|1"
 
 

@@ -9,11 +9,12 @@ import pytest
 
 import servers
 from clocks import Lived
-from lingua_scheduler.jobs.result import StoredResult, encode_result
+from lingua_scheduler.jobs.result_format import encode_result
 from lingua_scheduler.state.caption_scripts import CaptionScripts
 from lingua_scheduler.state.records import ListenerPosition
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.room_scripts import RoomEntry, RoomPolicy, RoomScripts, RoomVisit
+from runtime.stand_ins import content
 from state.audience import NOW_MS, Stage, play
 
 pytestmark = pytest.mark.store
@@ -47,8 +48,8 @@ async def say(s: Stage, index: int, audience: str, lane: str = "es", **more: Any
     """Have ann say something that is translated at once."""
     placed = await s.submit(index, audience, lane, **more)
     texts = (f"said {index}", f"{lane} {index}")
-    kept = encode_result(StoredResult(*texts, b"sound", "pcm16", "t"))
-    plain = encode_result(StoredResult(*texts, b"", "pcm16", "t"))
+    kept = encode_result(content(*texts, b"sound", "pcm16", "t"))
+    plain = encode_result(content(*texts, b"", "pcm16", "t"))
     return await s.settle(placed, payload=kept, text=plain)
 
 

@@ -1,28 +1,26 @@
 """Outcomes, from a node's report to the client's message.
 
-A report is judged (`verdict_of`), kept in the store as a `StoredResult`, and becomes the message
-that ends its utterance (`result_message`, `missing_message`). Nothing here sends anything.
+A report is judged (`verdict_of`) and becomes the client's message at once (`message_of`), which
+says nothing of the outcome's place yet. Its content is kept in the store (`result_format.py`). The
+place is added when the outcome is released (`result_message`). Nothing here sends anything.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from lingua_scheduler.jobs.result_format import decode_result
 from lingua_scheduler.state.records import AS_SPOKEN, speaker_of
 from lingua_wire.codes import NODE_ERRORS, RETRYABLE_NODE_ERRORS, ErrorCode
-from lingua_wire.shared import (
-    ExtraResult,
-    NetworkTimings,
-    ServiceTimings,
-    Timeline,
-)
+from lingua_wire.shared import ServiceTimings, Timeline
 from lingua_wire.to_client import MissingResult, OutcomePassed, TranslationResult
 
 if TYPE_CHECKING:
     from lingua_scheduler.state.records import Released
     from lingua_wire.from_node import JobResult
+    from lingua_wire.shared import NetworkTimings
 
 EMPTY_REASONS = frozenset({"NO_TEXT_ASSIGNED", "ASR_EMPTY"})
 # The outcome kinds of the store -> the reasons that clients are sent.
@@ -33,26 +31,6 @@ REASONS = {
     "cancelled": "cancelled",
     "missing": "gap_timeout",
 }
-
-
-class StoredResult(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept of a node's report until every listener has it."""
-
-    text_asr: str
-    text_translated: str
-    tts_audio: bytes
-    tts_format: str
-    trace_id: str
-    extra: ExtraResult | None = None
-    timings: ServiceTimings | None = None
-    network: NetworkTimings | None = None
-    quality: tuple[str | None, tuple[str, ...] | None, float | None, int | None, Any] | None = None
-    # For listeners, whose owner did not see the job run: where the time went, and when the job was
-    # settled by the wall clock.
-    timeline: Timeline | None = None
-    settled_at_ms: int = 0
-    # Of how many parts the audio consists, if parts were sent before.
-    audio_parts: int | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -74,12 +52,8 @@ class Shown(msgspec.Struct, frozen=True):
     part_index: int | None = None
 
 
-# The quality of a report that says nothing about it.
-UNJUDGED: Final = (None,) * 5
 # The kind of an outcome of another speaker, in a listener's outbox.
 HEARD = "heard"
-encode_result = msgspec.msgpack.Encoder().encode
-decode_result = msgspec.msgpack.Decoder(StoredResult).decode
 
 
 def verdict_of(report: JobResult) -> Verdict:
@@ -102,39 +76,48 @@ def verdict_of(report: JobResult) -> Verdict:
     return COMPLETED
 
 
-def stored(report: JobResult, trace_id: str, network: NetworkTimings | None) -> StoredResult:
-    """Return what is kept of a report."""
+def message_of(
+    report: JobResult, trace_id: str, network: NetworkTimings | None
+) -> TranslationResult:
+    """Return what clients are sent of a report, without the place of the outcome."""
     timings = report.extra.service_timings if report.extra is not None else None
     if timings is None and report.processing_time_ms is not None:
         timings = ServiceTimings(total_ms=report.processing_time_ms)
-    quality = (
-        report.asr_quality_level,
-        report.reason_codes,
-        report.quality_score,
-        report.rerun_count,
-        report.segments_meta,
-    )
-    return StoredResult(
+    return TranslationResult(
+        session_id="",
+        utterance_index=0,
+        job_id="",
         text_asr=report.text_asr or "",
         text_translated=report.text_translated or "",
         tts_audio=report.tts_audio or b"",
         tts_format=report.tts_format or "pcm16",
-        trace_id=trace_id,
         extra=report.extra,
-        timings=timings,
-        network=network,
-        quality=quality if quality != UNJUDGED else None,
-        audio_parts=report.audio_parts,
+        trace_id=trace_id,
+        service_timings=timings,
+        network_timings=network,
+        asr_quality_level=report.asr_quality_level,
+        reason_codes=report.reason_codes,
+        quality_score=report.quality_score,
+        rerun_count=report.rerun_count,
+        segments_meta=report.segments_meta,
+        tts_parts=report.audio_parts,
     )
 
 
-def without_sound(result: StoredResult) -> StoredResult:
+def for_listeners(
+    message: TranslationResult, timeline: Timeline, settled_at_ms: int
+) -> TranslationResult:
+    """Add what the owners of listeners cannot know: where the time went until it was settled."""
+    return msgspec.structs.replace(message, timeline=timeline, scheduler_sent_at_ms=settled_at_ms)
+
+
+def without_sound(message: TranslationResult) -> TranslationResult:
     """Return a result without its audio, for members who read it."""
-    return msgspec.structs.replace(result, tts_audio=b"")
+    return msgspec.structs.replace(message, tts_audio=b"")
 
 
 def heard_message(
-    outcome: Released, epoch: str, kept: StoredResult | None, *, shown: Shown, at_ms: int
+    outcome: Released, epoch: str, kept: TranslationResult | None, *, shown: Shown, at_ms: int
 ) -> TranslationResult | MissingResult:
     """Return another speaker's outcome at its place in the listener's own order, without audio.
 
@@ -161,11 +144,12 @@ def heard_message(
     )
 
 
-def heard_timeline(kept: StoredResult, at_ms: int) -> Timeline | None:
+def heard_timeline(kept: TranslationResult, at_ms: int) -> Timeline | None:
     """Return where the time went until a listener gets a result, across two clocks if needed."""
     if kept.timeline is None:
         return None
-    waited_ms = max(0, at_ms - kept.settled_at_ms) if kept.settled_at_ms else 0
+    settled_at_ms = kept.scheduler_sent_at_ms
+    waited_ms = max(0, at_ms - settled_at_ms) if settled_at_ms else 0
     parts = kept.timeline
     return msgspec.structs.replace(
         parts, order_wait_ms=parts.order_wait_ms + waited_ms, total_ms=parts.total_ms + waited_ms
@@ -197,38 +181,24 @@ def result_message(
     session: str,
     epoch: str,
     outcome: Released,
-    kept: StoredResult,
+    kept: TranslationResult,
     *,
     shown: Shown,
     sent_at_ms: int,
 ) -> TranslationResult:
-    """Return the message of a completed outcome."""
-    level, codes, score, reruns, segments = kept.quality or (None, None, None, None, None)
-    return TranslationResult(
+    """Return the message of a completed outcome: its content, and now its place."""
+    return msgspec.structs.replace(
+        kept,
         session_id=session,
         utterance_index=outcome.utterance,
         job_id=outcome.job.lstrip("="),
-        text_asr=kept.text_asr,
-        text_translated=kept.text_translated,
-        tts_audio=kept.tts_audio,
-        tts_format=kept.tts_format,
-        extra=kept.extra,
-        trace_id=kept.trace_id,
-        group_id=shown.group_id,
-        part_index=shown.part_index,
-        service_timings=kept.timings,
-        network_timings=kept.network,
-        scheduler_sent_at_ms=sent_at_ms,
-        asr_quality_level=level,
-        reason_codes=codes,
-        quality_score=score,
-        rerun_count=reruns,
-        segments_meta=segments,
         tgt_lang=outcome.lane,
         epoch=epoch,
         seq=outcome.seq,
         timeline=shown.timeline,
-        tts_parts=kept.audio_parts,
+        group_id=shown.group_id,
+        part_index=shown.part_index,
+        scheduler_sent_at_ms=sent_at_ms,
     )
 
 

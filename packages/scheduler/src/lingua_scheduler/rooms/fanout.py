@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from lingua_scheduler.jobs.result import HEARD, decode_result
+from lingua_scheduler.jobs.result import HEARD
+from lingua_scheduler.jobs.result_format import decode_result
 from lingua_scheduler.peers.messages import ListenerOutcomeReady, OutboxPosition
 from lingua_wire.codec import EncodedAudio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lingua_scheduler.jobs.result import StoredResult
     from lingua_scheduler.rooms.member import OutcomeListener, PeerLink
     from lingua_scheduler.state.keys import Cell, Cells
     from lingua_scheduler.state.records import ListenerOutcome, Released
     from lingua_scheduler.state.store import Store
     from lingua_scheduler.tasks import Tasks
+    from lingua_wire.to_client import TranslationResult
 
 # How many bytes of results are kept in memory for listeners, for all rooms together.
 KEPT_BYTES = 32 << 20
@@ -41,7 +42,7 @@ TEXT_BYTES = 1024
 class SharedResult(NamedTuple):
     """A result as every listener gets it, with its encoded audio apart."""
 
-    kept: StoredResult
+    kept: TranslationResult
     sound: EncodedAudio
     # Of the stored payload.
     size: int

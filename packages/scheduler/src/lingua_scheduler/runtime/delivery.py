@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from lingua_scheduler.jobs.result import (
     HEARD,
     Shown,
-    decode_result,
     heard_message,
     heard_timeline,
     missing_message,
     passed_message,
     result_message,
 )
+from lingua_scheduler.jobs.result_format import decode_result
 from lingua_scheduler.rooms.fanout import reference_of
 from lingua_scheduler.session.timeline import timeline
 from lingua_scheduler.state.records import AS_SPOKEN, speaker_of

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from lingua_scheduler.jobs.job import JobState
-from lingua_scheduler.jobs.result import decode_result
+from lingua_scheduler.jobs.result_format import decode_result
 from lingua_scheduler.session.utterance import STREAM_START, StreamPosition
 from lingua_wire.to_node import JobAssign  # noqa: TC001 msgspec reads it
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lingua_scheduler.jobs.result import StoredResult
     from lingua_scheduler.peers.messages import PartSpoken
     from lingua_scheduler.runtime.job_run import JobRun
     from lingua_scheduler.session.timeline import Marks
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.records import JobSpec
+    from lingua_wire.to_client import TranslationResult
 
 
 # Looked up once, not for every report.
@@ -108,8 +108,8 @@ class LiveJob(msgspec.Struct, eq=False):
     # The store has it from us, or may have it: then a duplicate is this very job.
     may_be_stored: bool = False
     is_failure_sent: bool = False
-    # Its node's report as the store keeps it, and the same encoded.
-    reported: tuple[StoredResult, bytes] | None = None
+    # The client's message of its node's report, and the same as the store keeps it.
+    reported: tuple[TranslationResult, bytes] | None = None
     # Its node, on another instance, buffers slices without reporting them.
     is_buffered: bool = False
 
@@ -160,11 +160,11 @@ class LiveJob(msgspec.Struct, eq=False):
                 self.on_node(self.node)
         run.advance(RUNNING if is_running else ACCEPTED)
 
-    def report(self, result: StoredResult, payload: bytes | tuple[bytes, bytes]) -> None:
+    def report(self, result: TranslationResult, payload: bytes | tuple[bytes, bytes]) -> None:
         """Keep its node's report until the outcome is delivered."""
         self.reported = (result, payload if isinstance(payload, bytes) else payload[0])
 
-    def result_in(self, payload: bytes) -> StoredResult:
+    def result_in(self, payload: bytes) -> TranslationResult:
         """Return the result of a released outcome; usually it is at hand and not decoded again."""
         if self.reported is not None and self.reported[1] is payload:
             return self.reported[0]

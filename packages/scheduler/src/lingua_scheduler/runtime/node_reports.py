@@ -15,7 +15,8 @@ import msgspec
 
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.jobs.job import JobState
-from lingua_scheduler.jobs.result import encode_result, stored, verdict_of, without_sound
+from lingua_scheduler.jobs.result import for_listeners, message_of, verdict_of, without_sound
+from lingua_scheduler.jobs.result_format import encode_result
 from lingua_scheduler.peers.messages import PartSpoken
 from lingua_scheduler.session.timeline import timeline
 from lingua_scheduler.state.reply import Reply
@@ -25,7 +26,7 @@ from lingua_wire.shared import NetworkTimings
 if TYPE_CHECKING:
     from lingua_scheduler.clock import Clock
     from lingua_scheduler.jobs.dispatcher import Dispatcher
-    from lingua_scheduler.jobs.result import StoredResult, Verdict
+    from lingua_scheduler.jobs.result import Verdict
     from lingua_scheduler.metrics import LiveMetrics
     from lingua_scheduler.runtime.effects import Effects
     from lingua_scheduler.runtime.held_jobs import HeldJobs
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.store import Store
     from lingua_scheduler.tasks import Tasks
     from lingua_wire.from_node import JobAudioPart, JobResult, NodeAsrPartial
+    from lingua_wire.to_client import TranslationResult
 
 # A job that ends sooner than this is never marked in the store as accepted or running.
 MARK_AFTER_MS = 500
@@ -149,24 +151,21 @@ class NodeReports:
     def _payload_of(self, job: LiveJob | None, result: JobResult) -> bytes | tuple[bytes, bytes]:
         """Return what the store keeps of a result; for listeners also without its sound."""
         if job is None:
-            return encode_result(stored(result, result.trace_id, None))
-        kept = stored(result, job.assign.trace_id, self._network_of(job, result))
+            return encode_result(message_of(result, result.trace_id, None))
+        message = message_of(result, job.assign.trace_id, self._network_of(job, result))
         payload: bytes | tuple[bytes, bytes]
         if job.spec.audience:
-            kept = self._for_listeners(job, kept)
-            payload = encode_result(kept), encode_result(without_sound(kept))
+            message = self._for_listeners(job, message)
+            payload = encode_result(message), encode_result(without_sound(message))
         else:
-            payload = encode_result(kept)
-        job.report(kept, payload)
+            payload = encode_result(message)
+        job.report(message, payload)
         return payload
 
-    def _for_listeners(self, job: LiveJob, kept: StoredResult) -> StoredResult:
-        """Add what the owners of listeners cannot know: where the time went so far."""
+    def _for_listeners(self, job: LiveJob, message: TranslationResult) -> TranslationResult:
         times = msgspec.structs.replace(job.times, result=self.clock.now_ms())
-        times.set_stages(kept.timings)
-        return msgspec.structs.replace(
-            kept, timeline=timeline(times), settled_at_ms=self.clock.wall_ms()
-        )
+        times.set_stages(message.service_timings)
+        return for_listeners(message, timeline(times), self.clock.wall_ms())
 
     def _settled(self, job: LiveJob, verdict: Verdict, result: JobResult, at_ms: float) -> None:
         notifier, now = job.owner.notifier, self.clock.now_ms()

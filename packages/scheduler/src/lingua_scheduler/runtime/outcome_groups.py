@@ -12,8 +12,8 @@ from lingua_scheduler.session.group import GroupTracker
 
 if TYPE_CHECKING:
     from lingua_scheduler.clock import Clock
-    from lingua_scheduler.jobs.result import StoredResult
     from lingua_scheduler.state.records import Released
+    from lingua_wire.to_client import TranslationResult
 
 # Speakers whose words form groups of their own for a listener.
 SPEAKERS_MAX = 16
@@ -38,7 +38,7 @@ class OutcomeGroups:
         self.context = context
 
     def join(
-        self, outcome: Released, kept: StoredResult, now_ms: float, wall_ms: int
+        self, outcome: Released, kept: TranslationResult, now_ms: float, wall_ms: int
     ) -> tuple[str, int] | None:
         """Put a result of the client itself into a group, once for all its languages.
 
@@ -53,7 +53,7 @@ class OutcomeGroups:
         return (group, part) if index == outcome.utterance else None
 
     def join_speaker(
-        self, speaker: str, kept: StoredResult, shown: Shown, now_ms: float, wall_ms: int
+        self, speaker: str, kept: TranslationResult, shown: Shown, now_ms: float, wall_ms: int
     ) -> Shown:
         """Put a result of another speaker into the group of its latest words."""
         groups = self._of_speakers

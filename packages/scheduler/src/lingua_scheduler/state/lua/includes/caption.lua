@@ -13,7 +13,7 @@ local function caption_text(item)
   local kept = redis.call('HMGET', BASE .. 'heard:' .. item.id, 't', 'p')
   local payload = (kept[1] or '') ~= '' and kept[1] or kept[2]
   if (payload or '') == '' then return nil end
-  -- A `StoredResult` (jobs/result.py) is a list whose head is one byte and whose first two items
+  -- A result (`jobs/result_format.py`) is a list whose head is one byte and whose first two items
   -- are the texts. What cannot be read must not hinder the step that releases the outcome.
   local is_read, _, spoken, translated = pcall(cmsgpack.unpack_limit, string.sub(payload, 2), 2)
   if not is_read or type(spoken) ~= 'string' or type(translated) ~= 'string' then return nil end
