@@ -158,7 +158,7 @@ def test_a_batch_without_an_answer_for_each_call_fails_all_of_them(reply: bytes)
             link.submit(call)
         for call in calls:
             with pytest.raises(OutcomeUnknown, match="broke the protocol"):
-                await call.answer
+                await call.future
         await link.close()
         server.close()
         await server.wait_closed()

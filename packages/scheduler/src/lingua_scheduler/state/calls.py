@@ -8,7 +8,6 @@ its own answer and its own error, and is sent again alone.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import hiredis
@@ -79,15 +78,12 @@ class StoreCall:
 
 
 class CallForm(NamedTuple):
-    """The words that all calls of a script on one cell begin with, packed once."""
+    """What all calls of a script on one cell begin with."""
 
     script: Script
-    # How many they are.
-    words: int
-    # Of a call alone; of a batch; and what names the script inside a batch.
-    alone: bytes
-    batch: bytes
-    verb: bytes
+    # The first words of a call alone, and of a batch.
+    alone: tuple[Word, ...]
+    batch: tuple[Word, ...]
 
     @classmethod
     def of(cls, script: Script, keys: tuple[Word, ...]) -> CallForm:
@@ -95,17 +91,15 @@ class CallForm(NamedTuple):
         together = script.library.script(BATCH).function
         return cls(
             script,
-            words=3 + len(keys),
-            alone=without_count((b"FCALL", script.function, len(keys), *keys)),
-            batch=without_count((b"FCALL", together, len(keys), *keys)),
-            verb=without_count((script.name,)),
+            alone=(b"FCALL", script.function, len(keys), *keys),
+            batch=(b"FCALL", together, len(keys), *keys),
         )
 
 
 class StepCall(StoreCall):
     """A call of a step, which may be sent together with others."""
 
-    __slots__ = ("answer", "count", "form", "now_ms", "words")
+    __slots__ = ("args", "form", "size")
 
     def __init__(
         self,
@@ -116,28 +110,32 @@ class StepCall(StoreCall):
         answer: Answer[Any],
     ) -> None:
         # All of them here: an utterance makes two, and a call of the base costs as much.
-        self.future = self.answer = answer
+        self.future = answer
         self.packed = b""
         self.script = form.script
         self.slot = slot
         self.deadline = self.expires = deadline
         self.turns = self.retries = 0
         self.form = form
-        # Its arguments, of which the first is the time.
-        self.now_ms = args[0]
-        self.count = len(args)
-        packed = pack(args)
-        self.words = packed[packed.index(b"\n") + 1 :]
+        # Its arguments, of which the first is the time. They are packed when it is sent, with those
+        # of all calls that go with it.
+        self.args = args
+        # Numbers are short.
+        size = 0
+        for word in args:
+            if isinstance(word, (bytes, str)):
+                size += len(word)
+        self.size = size
 
     def command(self) -> bytes:
         """Return the command in the server's format."""
-        return b"*%d\r\n%b%b" % (self.form.words + self.count, self.form.alone, self.words)
+        return pack((*self.form.alone, *self.args))
 
     def may_follow(self, other: StepCall) -> bool:
         """Tell whether it may be in one batch with another call; one that is resent may not."""
         return (
             self.form.batch == other.form.batch
-            and self.now_ms == other.now_ms
+            and self.args[0] == other.args[0]
             and not self.turns
             and not other.turns
         )
@@ -154,13 +152,13 @@ class CallBatch:
 
     def command(self) -> bytes:
         """Return the command in the server's format."""
-        first, count = self.calls[0], self.calls[0].form.words + 1
-        parts = [b"", first.form.batch, without_count((first.now_ms,))]
+        first = self.calls[0]
+        words = [*first.form.batch, first.args[0]]
         for call in self.calls:
-            count += 2 + call.count
-            parts += (call.form.verb, number_word(call.count), call.words)
-        parts[0] = b"*%d\r\n" % count
-        return b"".join(parts)
+            args = call.args
+            words += (call.form.script.name, len(args))
+            words += args
+        return pack(tuple(words))
 
     def fail(self, error: Exception) -> None:
         """Set the error of every call that is still pending."""
@@ -180,7 +178,7 @@ def grouped(calls: Sequence[StoreCall]) -> list[StoreCall | CallBatch]:
                 group, size = [], 0
             sent.append(call)
             continue
-        length = len(call.words)
+        length = call.size
         if group and (
             len(group) >= BATCH_CALLS_MAX
             or size + length > BATCH_BYTES_MAX
@@ -197,16 +195,3 @@ def grouped(calls: Sequence[StoreCall]) -> list[StoreCall | CallBatch]:
 
 def _sent(group: list[StepCall]) -> StoreCall | CallBatch:
     return CallBatch(group) if len(group) > 1 else group[0]
-
-
-def without_count(words: tuple[Word, ...]) -> bytes:
-    """Return packed words without the count that begins a command."""
-    packed = pack(words)
-    return packed[packed.index(b"\n") + 1 :]
-
-
-@lru_cache(maxsize=1024)
-def number_word(number: int) -> bytes:
-    """Return a number as a packed word."""
-    text = b"%d" % number
-    return b"$%d\r\n%b\r\n" % (len(text), text)
