@@ -68,6 +68,13 @@ def test_what_touches_a_word_is_set_apart() -> None:
     assert mask("5😀5 😀😀", "en").text == "5 XQ1 5 XQ2"
 
 
+@pytest.mark.parametrize("text", ["[⒜", "*😀", "see =😀 here"])
+def test_two_pieces_that_touch_are_both_restored(text: str) -> None:
+    masked = mask(text, "en")
+    assert stand_ins(masked.text) == [1, 2]
+    assert restore(masked.text, masked.kept).replace(" ", "") == text.replace(" ", "")
+
+
 def test_stand_ins_are_counted() -> None:
     assert stand_ins("XQ2 and xq10, not XQX1") == [2, 10]
     assert is_whole("XQ1 a XQ2", "b XQ2, XQ1.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,12 +44,28 @@ def short_reason(reason: str) -> bytes:
 class PicowsOutlet:
     """The transport that picows gets: the real one, except that `close` calls us instead."""
 
-    __slots__ = ("abort", "close", "get_extra_info", "get_write_buffer_size", "write", "writelines")
+    __slots__ = ("_transport", "close")
 
     def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
-        self.abort = transport.abort
+        self._transport = transport
         self.close = close
-        self.get_extra_info = transport.get_extra_info
-        self.get_write_buffer_size = transport.get_write_buffer_size
-        self.write = transport.write
-        self.writelines = transport.writelines
+
+    def abort(self) -> None:
+        """End the connection now."""
+        self._transport.abort()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what is known of the connection."""
+        return self._transport.get_extra_info(name, default)
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes the kernel has not accepted yet."""
+        return self._transport.get_write_buffer_size()
+
+    def write(self, data: bytes) -> None:
+        """Write the answer to the handshake; frames go another way."""
+        self._transport.write(data)
+
+    def writelines(self, parts: list[bytes]) -> None:
+        """Write the same in parts."""
+        self._transport.writelines(parts)

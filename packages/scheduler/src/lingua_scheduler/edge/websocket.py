@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # How long a peer has to answer our close frame, or to read the rest of its data.
 CLOSE_TIMEOUT_S: Final = 1.0
 # Most connections are idle: each would pay for a larger buffer, and it grows when needed.
-READ_BUFFER_BYTES: Final = 4096
+READ_BUFFER_BYTES: Final = 2048
 
 SLOW_READER: Final = 4408
 CLOSE_CODES_NEVER_SENT: Final = frozenset({1004, 1005, 1006, 1015})
@@ -156,9 +156,7 @@ class WebSocket:
         self, transport: asyncio.Transport, key: str, early: bytes, on_gone: Callable[[], None]
     ) -> None:
         """Answer the checked upgrade request and use this transport from now on."""
-        listener = _PicowsListener(
-            on_open=self._opened, on_frame=self._handle_frame, on_end=self._ended
-        )
+        listener = _PicowsListener(self, self._handle_frame)
         protocol = _PicowsProtocol(self, listener, self._end_after_refusal, on_gone)
         self._transport = transport
         self._writer = FrameWriter(transport, self.limits.send_bytes_max, self.drop_slow)
@@ -336,12 +334,12 @@ class WebSocket:
 
     # Start and end, reported by picows.
 
-    def _opened(self, transport: WSTransport) -> None:
+    def opened(self, transport: WSTransport) -> None:
         """Start: the response to the upgrade request is on its way."""
         self._picows = transport
         self.phase = OPEN
 
-    def _ended(self) -> None:
+    def ended(self) -> None:
         """End: the socket is closed, by either side."""
         self.phase = GONE
         self._writer.end()
@@ -367,24 +365,17 @@ class _PicowsListener(WSListener):
     """What picows calls: passes on the start, the frames and the end of one connection."""
 
     # An attribute hides the method: picows calls the function for frames without a step between.
-    __slots__ = ("_on_end", "_on_open", "on_ws_frame")
+    __slots__ = ("_socket", "on_ws_frame")
 
-    def __init__(
-        self,
-        *,
-        on_open: Callable[[WSTransport], None],
-        on_frame: Callable[[WSTransport, WSFrame], None],
-        on_end: Callable[[], None],
-    ) -> None:
-        self._on_open = on_open
-        self._on_end = on_end
+    def __init__(self, socket: WebSocket, on_frame: Callable[[WSTransport, WSFrame], None]) -> None:
+        self._socket = socket
         self.on_ws_frame = on_frame  # type: ignore[assignment,method-assign]
 
     def on_ws_connected(self, transport: WSTransport) -> None:
-        self._on_open(transport)
+        self._socket.opened(transport)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:  # noqa: ARG002
-        self._on_end()
+        self._socket.ended()
 
     def pause_writing(self) -> None:
         """Do nothing: `FrameWriter` has its own bound on unsent bytes, checked at each send."""

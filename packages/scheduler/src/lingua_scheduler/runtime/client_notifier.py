@@ -41,8 +41,8 @@ class ClientNotifier:
         self.outlet: Outlet | None = None
         self._session = session
         self._clock = clock
-        # Trouble -> when it was last reported.
-        self._sent_at_ms: dict[str, float] = {}
+        # Trouble -> when it was last reported; None while there was none.
+        self._sent_at_ms: dict[str, float] | None = None
         # What it is sent before outcomes.
         self.early = EarlyResults(session, profile)
 
@@ -151,10 +151,10 @@ class ClientNotifier:
 
     def may_report(self, trouble: str) -> bool:
         """Tell whether a trouble was not reported a moment ago, and note that it is now."""
-        now = self._clock.now_ms()
-        if now - self._sent_at_ms.get(trouble, -REPORT_EVERY_MS) < REPORT_EVERY_MS:
+        now, sent_at_ms = self._clock.now_ms(), self._sent_at_ms or {}
+        if now - sent_at_ms.get(trouble, -REPORT_EVERY_MS) < REPORT_EVERY_MS:
             return False
-        self._sent_at_ms[trouble] = now
+        self._sent_at_ms = sent_at_ms | {trouble: now}
         return True
 
 

@@ -23,10 +23,11 @@ class DeliveredOutcomes:
     def __init__(self) -> None:
         # Lane -> the last index delivered.
         self.lanes: dict[str, int] = {}
-        # The same for outcomes that listeners received, which may come after later own ones.
-        self._passed: dict[str, int] = {}
+        # The same for outcomes that listeners received, which may come after later own ones; None
+        # before the first.
+        self._passed: dict[str, int] | None = None
         # Speaker and lane -> the last index received of it, for the same reason.
-        self._received: dict[tuple[str, str], int] = {}
+        self._received: dict[tuple[str, str], int] | None = None
         # Utterance -> positions of its outcomes, for the latest ones.
         self._positions: dict[int, list[int]] = {}
 
@@ -37,7 +38,9 @@ class DeliveredOutcomes:
 
     def note(self, outcome: Released) -> bool:
         """Note an outcome of the client itself; False if it was delivered before."""
-        done = self._passed if outcome.is_passed else self.lanes
+        done = self.lanes
+        if outcome.is_passed:
+            done = self._passed = self._passed or {}
         if outcome.utterance <= done.get(outcome.lane, -1):
             return False
         done[outcome.lane] = outcome.utterance
@@ -49,7 +52,8 @@ class DeliveredOutcomes:
 
     def note_received(self, heard_id: str, outcome: Released) -> bool:
         """Note an outcome of another speaker; False if it was delivered before."""
-        source, received = (speaker_of(heard_id), outcome.lane), self._received
+        source = (speaker_of(heard_id), outcome.lane)
+        received = self._received = self._received or {}
         if outcome.utterance <= received.get(source, -1):
             return False
         received.pop(source, None)

@@ -148,7 +148,7 @@ class Deliverer:
     seq: int = 0
     early: dict[int, Released] = field(default_factory=dict)
     # Results that are not kept any more although they were to be delivered.
-    unkept: set[str] = field(default_factory=set)
+    unkept: frozenset[str] = frozenset()
     times: DeliveryTimes = field(default_factory=DeliveryTimes)
     acked: int = 0
 
@@ -252,7 +252,7 @@ class Deliverer:
         _, heard_id = reference_of(outcome)
         if not await self.results.load(self.record.home, outcome):
             # It was kept as long as any client could resume and need it.
-            self.unkept.add(heard_id)
+            self.unkept |= {heard_id}
 
     # Repetition
 
@@ -393,7 +393,8 @@ class Deliverer:
     def _emit_received(self, outcome: Released) -> None:
         """Deliver an outcome of another speaker, unless the store lost that it was delivered."""
         _, heard_id = reference_of(outcome)
-        self.unkept.discard(heard_id)
+        if self.unkept:
+            self.unkept -= {heard_id}
         if not self.delivered.note_received(heard_id, outcome):
             return
         message, result = self._received(outcome, joins_group=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from lingua_scheduler.session.segmenter import SegmentRules
@@ -12,8 +13,9 @@ if TYPE_CHECKING:
     from lingua_scheduler.jobs.profile import Profile
 
 
+@lru_cache(maxsize=8)
 def rules_of(cuts: SegmentationSettings) -> SegmentRules:
-    """Return the rules of the settings."""
+    """Return the rules of the settings; sessions that change none of them share them."""
     return SegmentRules(
         pause_ms=cuts.pause_ms,
         max_duration_ms=cuts.max_duration_ms,

@@ -1,15 +1,9 @@
-"""Builds the parts of a session and connects them.
-
-Some parts call each other: an outcome frees a place in the window, which submits what waited;
-a submission may find that the store lost the session, which submits everything again. Such calls
-are passed as functions, so that no part needs to know the other.
-"""
-
-# ruff: noqa: PLW0108 the functions belong to parts that are built after those that call them
+"""Builds the parts of a session and connects them; `session_links.py` has the calls back."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lingua_scheduler.runtime.acceptances import AcceptanceQueue
@@ -28,6 +22,7 @@ from lingua_scheduler.runtime.reopening import Reopening
 from lingua_scheduler.runtime.requests import Requests
 from lingua_scheduler.runtime.segment_rules import rules_for
 from lingua_scheduler.runtime.session import LiveSession
+from lingua_scheduler.runtime.session_links import SessionLinks
 from lingua_scheduler.runtime.speech_input import SpeechDependencies, SpeechInput
 from lingua_scheduler.runtime.stream_progress import StreamProgress
 from lingua_scheduler.runtime.submission import Submission
@@ -96,20 +91,25 @@ class SessionFactory:
         settings, sessions = self.settings, self.settings.sessions
         languages = LanguageChanges(profile)
         notifier = ClientNotifier(record.id, self.clock, profile)
-        deliverer = self._deliverer(
-            record, notifier, lambda at, fate, why, lane: admission.settled(at, fate, why, lane)
+        links = SessionLinks(
+            record.id,
+            audience=self.audience,
+            retry=self.retry,
+            tasks=self.tasks,
+            clock=self.clock,
         )
-        reopening = self._reopening(record, deliverer, lambda: (session, admission))
-        parts = self._parts(record, notifier, deliverer, reopening, lambda: (admission, utterances))
+        deliverer = self._deliverer(record, notifier, links)
+        reopening = self._reopening(record, links)
+        parts = self._parts(record, deliverer, reopening, links)
         admission = Admission(
             parts=parts,
             audience=self.audience,
             jobs=self.jobs,
             slices=self.slices,
             cuts=settings.segmentation,
-            context=self._context_of(parts, deliverer, lambda: session),
-            give_up_session=lambda: session.give_up(),
-            catch_up=lambda: self.retry.until_stored(deliverer.catch_up),
+            context=partial(self._context, links, parts.progress, deliverer.groups, {}),
+            give_up_session=links.give_up,
+            catch_up=links.catch_up,
             on_utterance=self.metrics.speech.utterances_total.inc,
             clock=self.clock,
             tasks=self.tasks,
@@ -127,12 +127,7 @@ class SessionFactory:
             record=record,
             notifier=notifier,
             languages=languages,
-            input=self._input(
-                admission,
-                languages,
-                deliverer,
-                lambda turn: self.tasks.start(session.end_turn(turn)),
-            ),
+            input=self._input(admission, languages, deliverer, links.end_turn),
             utterances=utterances,
             admission=admission,
             deliverer=deliverer,
@@ -148,37 +143,30 @@ class SessionFactory:
             opened_at_ms=self.clock.wall_ms(),
             on_taken=on_taken,
         )
+        links.connect(session, admission, utterances)
         return session
 
-    def _context_of(
-        self, parts: AdmissionParts, deliverer: Deliverer, session: Callable[[], LiveSession]
-    ) -> Callable[[], JobContext]:
-        """Return what gives the session's part of a job."""
-        clock, retains_audio = self.clock, self._retains_audio
-        templates: dict[str, AssignTemplate] = {}
-        record, progress, groups = parts.record, parts.progress, deliverer.groups
-
-        def context() -> JobContext:
-            return JobContext(
-                owner=session(),
-                record=record,
-                top=progress.top,
-                text=groups.context,
-                retain_audio=retains_audio,
-                now_ms=clock.now_ms(),
-                wall_ms=clock.wall_ms(),
-                templates=templates,
-            )
-
-        return context
-
-    def _reopening(
+    def _context(
         self,
-        record: SessionRecord,
-        deliverer: Deliverer,
-        later: Callable[[], tuple[LiveSession, Admission]],
-    ) -> Reopening:
-        """Return what opens the session again; `later` gives those that are built after it."""
+        links: SessionLinks,
+        progress: StreamProgress,
+        groups: OutcomeGroups,
+        templates: dict[str, AssignTemplate],
+    ) -> JobContext:
+        """Return what a session adds to a job now."""
+        session = links.session
+        return JobContext(
+            owner=session,
+            record=session.record,
+            top=progress.top,
+            text=groups.context,
+            retain_audio=self._retains_audio,
+            now_ms=self.clock.now_ms(),
+            wall_ms=self.clock.wall_ms(),
+            templates=templates,
+        )
+
+    def _reopening(self, record: SessionRecord, links: SessionLinks) -> Reopening:
         return Reopening(
             record=record,
             indices=UtteranceIndices(self.settings.jobs.in_flight_max),
@@ -188,11 +176,11 @@ class SessionFactory:
             effects=self.effects,
             retry=self.retry,
             tasks=self.tasks,
-            open_in_store=lambda restart: later()[0].open_in_store(restart=restart),
-            start_epoch=lambda epoch: later()[0].start_epoch(epoch),
-            enter=lambda job: later()[1].enter(job),
-            give_up=lambda: later()[0].give_up(),
-            delivered=lambda: deliverer.delivered.lanes,
+            open_in_store=links.open_in_store,
+            start_epoch=links.start_epoch,
+            enter=links.enter,
+            give_up=links.give_up,
+            delivered=links.delivered,
         )
 
     @property
@@ -201,10 +189,7 @@ class SessionFactory:
         return self.settings.jobs.retain_audio and self.settings.deployment_mode != "local"
 
     def _deliverer(
-        self,
-        record: SessionRecord,
-        notifier: ClientNotifier,
-        on_settled: Callable[..., None],
+        self, record: SessionRecord, notifier: ClientNotifier, links: SessionLinks
     ) -> Deliverer:
         jobs, sessions = self.settings.jobs, self.settings.sessions
         return Deliverer(
@@ -220,40 +205,41 @@ class SessionFactory:
             clock=self.clock,
             tasks=self.tasks,
             in_flight_max=jobs.in_flight_max + sessions.backlog_max,
-            is_in_room=lambda: self.audience.is_in_room(record.id),
-            on_settled=on_settled,
+            is_in_room=links.is_in_room,
+            on_settled=links.settled,
         )
 
     def _parts(
         self,
         record: SessionRecord,
-        notifier: ClientNotifier,
         deliverer: Deliverer,
         reopening: Reopening,
-        later: Callable[[], tuple[Admission, WholeUtterances]],
+        links: SessionLinks,
     ) -> AdmissionParts:
-        """Return what admission works with; `later` gives those that are built after it."""
+        """Return what admission works with."""
         settings = self.settings
-        replies = UtteranceReplies(record.id, notifier, self.metrics, settings.jobs.retry_after_ms)
+        replies = UtteranceReplies(
+            record.id, deliverer.notifier, self.metrics, settings.jobs.retry_after_ms
+        )
         filler = PlaceFiller(
             record,
             dispatcher=self.effects.dispatcher,
             effects=self.effects,
             retry=self.retry,
             reopen=reopening.reopen,
-            on_unfilled=lambda spec, reply: later()[0].unfilled(spec, reply),
+            on_unfilled=links.unfilled,
         )
         spread = (t.cells for t in settings.tenants if t.id == record.tenant)
         requests = Requests(
             record=record,
             replies=replies,
             outcomes=deliverer,
-            admit=lambda request: later()[1].admit(request, self.clock.now_ms()),
-            place=lambda request, lanes: later()[1].place(request, lanes),
-            on_waiting=lambda: later()[1].waiting(),
-            on_done=lambda: later()[1].done(),
+            admit=links.admit,
+            place=links.place,
+            on_waiting=links.waiting,
+            on_done=links.done,
             fill=filler.fill,
-            enter=lambda job: later()[0].enter(job),
+            enter=links.enter,
             store=self.store,
             cells=self.effects.cells,
             retry=self.retry,
@@ -310,7 +296,7 @@ class SessionFactory:
             lifecycle=self.lifecycle,
             retry=self.retry,
             end_turn=end_turn,
-            streams=lambda hooks: self._streams(admission, languages, deliverer, hooks),
+            streams=partial(self._streams, admission, languages, deliverer),
         )
         return SpeechInput(uses, cuts.max_bytes)
 

@@ -28,9 +28,10 @@ class UtteranceIndices:
         self._in_flight_max = in_flight_max
         # The next free index, and those a client left out that may still come.
         self.next = 0
-        self._skipped: set[int] = set()
+        # Frozen, because both are empty nearly always, and all empty ones are one object.
+        self._skipped: frozenset[int] = frozenset()
         # Left-out indices that came later and are not submitted yet.
-        self._late: set[int] = set()
+        self._late: frozenset[int] = frozenset()
         # Lane -> the next index that is not declared in it.
         self._lane_next: dict[str, int] = {}
 
@@ -54,8 +55,8 @@ class UtteranceIndices:
         if index == self.next:
             self.next = index + 1
         elif index in self._skipped:
-            self._skipped.discard(index)
-            self._late.add(index)
+            self._skipped -= {index}
+            self._late |= {index}
         elif index < self.next:
             index = self.next
         elif index >= self.next + self._in_flight_max and self.next:
@@ -63,7 +64,7 @@ class UtteranceIndices:
                 f"utterance_index {index} is too far ahead: the next one is {self.next}"
             )
         elif self.next:
-            self._skipped.update(range(self.next, index))
+            self._skipped |= set(range(self.next, index))
         self.next = max(self.next, index + 1)
         return index
 
@@ -74,11 +75,12 @@ class UtteranceIndices:
     def submitted(self, index: int) -> None:
         """Note that an index is submitted."""
         if self._late:
-            self._late.discard(index)
+            self._late -= {index}
 
     def filled(self, index: int) -> None:
         """Note that the place of an index is filled: it is waited for no longer."""
-        self._skipped.discard(index)
+        if self._skipped:
+            self._skipped -= {index}
 
     # Lanes
 
@@ -105,5 +107,5 @@ class UtteranceIndices:
         if all(at in self._skipped or at in self._late for at in before):
             return -1
         # A left-out index that is skipped here gets a new number if its utterance comes later.
-        self._skipped = {at for at in self._skipped if at not in before}
+        self._skipped -= set(before)
         return known

@@ -52,8 +52,8 @@ class CoverageLedger:
         # utterance instead of being lost by rounding.
         self._admitted_us = 0
         self._admitted_ms = 0
-        # Ended time, by fate.
-        self._ms: dict[Fate, int] = dict.fromkeys(RANK, 0)
+        # Ended time, by fate; a fate that nothing had is not in it.
+        self._ms: dict[Fate, int] = {}
         # By utterance index.
         self._open: dict[int, _Open] = {}
         # Ended time that has a reason.
@@ -72,12 +72,12 @@ class CoverageLedger:
     @property
     def ended(self) -> dict[Fate, int]:
         """Return the ended time by fate."""
-        return dict(self._ms)
+        return {fate: self._ms.get(fate, 0) for fate in RANK}
 
     def restore(self, ended: dict[Fate, int]) -> None:
         """Continue a former owner's account; `restore_open` adds its open utterances."""
         for fate, duration_ms in ended.items():
-            self._ms[fate] += self._take(duration_ms)
+            self._end(fate, self._take(duration_ms))
 
     def restore_open(
         self, index: int, duration_ms: int, lanes: int, ended: tuple[str, ...], best: Fate
@@ -94,7 +94,7 @@ class CoverageLedger:
 
     def silent(self, duration_ms: float) -> None:
         """Account for silence without an utterance: admitted and ended at once."""
-        self._ms["silent"] += self._take(duration_ms)
+        self._end("silent", self._take(duration_ms))
 
     def settle(self, index: int, fate: Fate, reason: str = "", lane: str = "") -> Fate | None:
         """End an utterance in one lane; return its fate if that ended it as a whole.
@@ -126,10 +126,10 @@ class CoverageLedger:
         """Return the sums; admitted time in none of the four is open."""
         return Coverage(
             admitted_ms=self._admitted_ms,
-            delivered_ms=self._ms["delivered"],
-            silent_ms=self._ms["silent"],
-            failed_ms=self._ms["failed"],
-            skipped_ms=self._ms["skipped"],
+            delivered_ms=self._ms.get("delivered", 0),
+            silent_ms=self._ms.get("silent", 0),
+            failed_ms=self._ms.get("failed", 0),
+            skipped_ms=self._ms.get("skipped", 0),
         )
 
     def reasons(self) -> dict[tuple[Fate, str], int]:
@@ -144,9 +144,12 @@ class CoverageLedger:
         self._admitted_ms = (self._admitted_us + 500) // 1000
         return self._admitted_ms - before_ms
 
+    def _end(self, fate: Fate, duration_ms: int) -> None:
+        self._ms[fate] = self._ms.get(fate, 0) + duration_ms
+
     def _close(self, index: int, utterance: _Open) -> None:
         del self._open[index]
-        self._ms[utterance.best] += utterance.duration_ms
+        self._end(utterance.best, utterance.duration_ms)
         if utterance.reason:
             key = (utterance.best, utterance.reason)
             if key not in self._reasons and len(self._reasons) >= REASONS_MAX:

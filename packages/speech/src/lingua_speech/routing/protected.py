@@ -56,12 +56,21 @@ class Masked(NamedTuple):
 def mask(text: str, language: str) -> Masked:
     """Return a text whose protected pieces are replaced by stand-ins."""
     kept: list[str] = []
+    # Where the piece before ends, and in which text.
+    last: tuple[str, int] = ("", 0)
 
     def replaced(found: re.Match[str]) -> str:
+        nonlocal last
         kept.append(found.group())
-        # Separated from an adjacent letter or digit: `XQ1` before a 5 would be another stand-in.
-        around = found.string
-        before = " " if WORD.search(around[max(0, found.start() - 1) : found.start()]) else ""
+        # Separated from an adjacent letter or digit, because `XQ1` before a 5 would be another
+        # stand-in, and from an adjacent stand-in.
+        around, start = found.string, found.start()
+        is_touching = bool(WORD.search(around[max(0, start - 1) : start])) or last == (
+            around,
+            start,
+        )
+        last = (around, found.end())
+        before = " " if is_touching else ""
         after = " " if WORD.match(around[found.end() : found.end() + 1]) else ""
         return f"{before}{MARK}{len(kept)}{after}"
 
