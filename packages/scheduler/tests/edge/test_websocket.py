@@ -515,24 +515,31 @@ def test_a_message_on_its_way_is_a_sign_of_life() -> None:
     run(scenario())
 
 
+async def answer_pings(peer: Peer) -> None:
+    while True:
+        assert await peer.hear() == (PING, b"")
+        peer.frame(PONG)
+
+
 @both_loops
 def test_a_frozen_process_is_found_dead_and_no_earlier(loop: str) -> None:
     limits = WebSocketLimits(ping_ms=200, dead_ms=900)
 
     async def scenario() -> None:
         async with a_door(limits=limits) as door, a_peer(door) as alive:
+            # From the beginning: the other process may take long to start.
+            answering = asyncio.ensure_future(answer_pings(alive))
             with frozen_later(door.port) as process:
                 await until(lambda: len(door.guests) == 2)
                 wire = door.guests[1].wire
                 opened = wire.last_ping
                 await until(lambda: opened < wire.last_ping < wire.last_received)
                 process.send_signal(signal.SIGSTOP)
-                while not door.guests[1].losses:
-                    assert await alive.hear() == (PING, b"")
-                    alive.frame(PONG)
+                await until(lambda: door.guests[1].losses > 0)
                 assert time.monotonic() - wire.last_received >= 0.9
             assert door.front.keep_alive.found_dead == 1
             assert door.guests[0].losses == 0
+            answering.cancel()
 
     run(scenario(), loop)
 
