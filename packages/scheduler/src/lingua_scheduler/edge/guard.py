@@ -14,7 +14,7 @@ from lingua_scheduler.auth.bearer import bearer_token
 from lingua_scheduler.auth.policy import NOT_IN_ROOM
 from lingua_scheduler.auth.tokens import InvalidToken
 from lingua_scheduler.edge import token_advice
-from lingua_scheduler.edge.request_head import is_loopback, is_origin_allowed
+from lingua_scheduler.edge.request_head import client_address, is_loopback, is_origin_allowed
 from lingua_wire.codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -93,6 +93,13 @@ class Guard:
             problem = "the token is bound to a tenant, and this is about all of them"
             raise Problem(403, ErrorCode.FORBIDDEN, problem)
         return grant
+
+    def address(self, request: web.Request) -> str:
+        """Return the caller's address; behind a proxy the one that the proxy names."""
+        peer = request.remote or ""
+        if not self._behind_proxy:
+            return peer
+        return client_address(peer, ",".join(request.headers.getall("X-Forwarded-For", ())))
 
     def _admin_of(self, request: web.Request) -> ClientGrant:
         grant = self._grant_of(request, token_advice.ADMIN)

@@ -3,8 +3,8 @@
 A `_RequestReader` reads the head of a connection's first request. The connection counts against the
 limits from the start; TLS and the request head have bounded time and size. The path then decides:
 the connection goes to a `WebSocket`, to aiohttp, or gets a plain refusal. The listener does not
-know tokens or sessions: a route's `accept` decides, and refuses by raising `Refusal`. Addresses are
-those of the TCP socket; headers about addresses are ignored.
+know tokens or sessions: a route's `accept` decides, and refuses by raising `Refusal`. Connections
+are counted by the address of the TCP socket; what a proxy says of its client is for the receiver.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from lingua_scheduler.edge.request_head import (
     RequestHead,
     address_in,
     cap_key,
+    client_address,
     first_values,
     is_loopback,
     is_origin_allowed,
@@ -229,6 +230,8 @@ class TcpListener:
         offered = listed(headers.get("sec-websocket-protocol", ""))
         chosen = next((name for name in offered if name in route.subprotocols), None)
         remote = address_in(transport.get_extra_info("peername"))
+        if self.options.behind_proxy:
+            remote = client_address(remote, headers.get("x-forwarded-for", ""))
         websocket = WebSocket(route.limits, remote, chosen, self.options.on_error, self._forget)
         websocket.receiver = route.accept(
             websocket, RequestHead(path, first_values(query), headers, offered, remote)
