@@ -127,12 +127,16 @@ class Guard:
 
     def _check_page(self, request: web.Request, route: ApiRoute) -> None:
         """Refuse changes that a web page of another origin requests through a user's browser."""
-        origin, host = request.headers.get("Origin"), request.headers.get("Host", "")
+        origin = request.headers.get("Origin")
         if route.method == "GET" or origin is None:
             return
-        near = _by_loopback(request)
-        if not is_origin_allowed(origin, host, self._origins, by_loopback=near):
+        if not self.allows_page(request, origin):
             raise Problem(403, ErrorCode.FORBIDDEN, "origin not allowed")
+
+    def allows_page(self, request: web.Request, origin: str) -> bool:
+        """Tell whether a page of this origin may change things, and open sockets."""
+        host, near = request.headers.get("Host", ""), _by_loopback(request)
+        return is_origin_allowed(origin, host, self._origins, by_loopback=near)
 
     def _check_host(self, request: web.Request, route: ApiRoute) -> None:
         """Refuse, if no keys are set, a host name that anybody may have pointed at this machine."""

@@ -187,20 +187,26 @@ class TcpListener:
 
     def register(self, remote: str, kind: int = NOT_TAKEN) -> _Connection:
         """Count a new connection, or refuse it over a limit, before any other work is done."""
-        limits = self.options.limits
         key = cap_key(remote)
-        if self._is_closing:
-            raise Refusal(503, "going away")
-        if 0 < limits.connections_max <= len(self._connections):
-            raise Refusal(503, "too many connections", {"Retry-After": "5"})
-        if 0 < limits.connections_per_ip_max <= self._per_ip[key]:
-            raise Refusal(429, "too many connections from this address", {"Retry-After": "5"})
+        if (refusal := self.refusal_of(key)) is not None:
+            raise refusal
         connection = _Connection(self, key, kind)
         self._connections.add(connection)
         self.taken[kind] += 1
         self._per_ip[key] += 1
         self._is_empty.clear()
         return connection
+
+    def refusal_of(self, key: str) -> Refusal | None:
+        """Return why one more connection of a peer is refused; None if it is not."""
+        limits = self.options.limits
+        if self._is_closing:
+            return Refusal(503, "going away", {"Retry-After": "1"})
+        if 0 < limits.connections_max <= len(self._connections):
+            return Refusal(503, "too many connections", {"Retry-After": "5"})
+        if 0 < limits.connections_per_ip_max <= self._per_ip[key]:
+            return Refusal(429, "too many connections from this address", {"Retry-After": "5"})
+        return None
 
     def unregister(self, connection: _Connection) -> None:
         """Remove an ended connection from the count; safe to repeat."""
@@ -520,6 +526,10 @@ class _HttpConnection(asyncio.Protocol):
         self._handler.connection_made(transport)
         self.data_received(data)
 
+    def refusal_of_another(self) -> Refusal | None:
+        """Return why one more connection of this peer would be refused; None if it would not."""
+        return self._listener.refusal_of(self._connection.key)
+
     def upgrade(self, request: web.BaseRequest) -> web.StreamResponse:
         """Open a WebSocket on a kept-alive connection, as proxies and connection pools request.
 
@@ -569,6 +579,15 @@ class _HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._connection.leave()
         self._handler.connection_lost(exc)
+
+
+def refusal_of_another(request: web.BaseRequest) -> Refusal | None:
+    """Return why one more connection of a request's peer would be refused; None if it would not.
+
+    A browser opens one for a WebSocket, and does not tell its page why it got none.
+    """
+    connection = request.transport.get_protocol() if request.transport else None
+    return connection.refusal_of_another() if isinstance(connection, _HttpConnection) else None
 
 
 def _raw_head(request: web.BaseRequest) -> bytes:

@@ -14,7 +14,6 @@ const byId = (id) => document.getElementById(id);
 const TYPES = { txt: "text/plain", srt: "application/x-subrip", vtt: "text/vtt" };
 // Quiet speech must move the meter too: it shows loudness as ears hear it.
 const METER_FLOOR_DB = -50;
-const RETRY_S = 5;
 
 const state = { name: "idle", served: new ServedLanguages(), wantedRoom: "" };
 const notice = new Notice();
@@ -147,16 +146,22 @@ async function showProblem(code, { details, isPassing = false, retryAfterMs = 0 
   // What was missed is told in its place among the words.
   const isAboutOneSentence = isPassing && details?.utterance_index !== undefined;
   if (isAboutOneSentence && code !== "BUSY") return undefined;
-  if (code === "BUSY" && retryAfterMs) return notice.showFull(retryAfterMs / 1000, start);
+  if (code === "BUSY" && retryAfterMs) return notice.showWait("full", retryAfterMs / 1000, start);
   notice.show(sentence(code));
   return undefined;
 }
 
 async function showUnreachable() {
-  const { problem, retryInS = RETRY_S } = await askConfig();
-  // It answers, but opens no socket: it has as many conversations as it takes.
-  if (problem !== "unreachable") notice.showFull(retryInS, start);
-  else notice.show(text("unreachable"), [{ label: text("tryAgain"), act: start }]);
+  const { problem = "noSocket", retryInS } = await askConfig();
+  showRefusal(problem, retryInS, start);
+}
+
+/** The service cannot be used now: say what it says, and when the page tries again. */
+function showRefusal(problem, retryInS, again) {
+  if (problem === "wrongAddress") notice.show(text(problem, { origin: location.origin }));
+  else if (problem === "unreachable") {
+    notice.show(text(problem), [{ label: text("tryAgain"), act: again }]);
+  } else notice.showWait(problem, retryInS, again);
 }
 
 function askForToken() {
@@ -356,8 +361,7 @@ function restore() {
 async function refreshConfig() {
   const { config, problem, retryInS } = await askConfig();
   if (config) state.served = new ServedLanguages(config);
-  else if (problem === "full") notice.showFull(retryInS, refreshConfig);
-  else notice.show(text("unreachable"), [{ label: text("tryAgain"), act: refreshConfig }]);
+  else showRefusal(problem, retryInS, refreshConfig);
   return config;
 }
 
@@ -383,8 +387,7 @@ async function main() {
   restore();
   conversation.token = token;
   if (config.config) state.served = new ServedLanguages(config.config);
-  else if (config.problem === "full") notice.showFull(config.retryInS, refreshConfig);
-  else notice.show(text("unreachable"), [{ label: text("tryAgain"), act: refreshConfig }]);
+  else showRefusal(config.problem, config.retryInS, refreshConfig);
   const remembered = kept.get("languages", {});
   const guess = state.served.guess(navigator.languages ?? [], remembered);
   conversation.languages = { ...guess, reads: remembered.reads || guess.source };
