@@ -1,13 +1,16 @@
 """What an audience costs that only reads, and whether speakers notice it.
 
 `python -m lingua_bench.audience` starts what `lingua bench live` starts, twice: a real scheduler
-with its store and nodes that answer at once. On the first, sessions speak in real time. Beside them
-2,000 readers of one room's captions and 200 consoles read: nowhere, on the same instance, or on the
-other one, which serves no speakers. The last case is the control: readers are processes on this
-machine too, and what their own work costs the speakers must not be taken for the service's.
+with its store and nodes that answer at once. On the first, sessions speak in real time all the
+while. On both, 2,000 readers of one room's captions are connected. In turns nobody says anything in
+these rooms; somebody speaks in the room of the first instance, and 200 consoles are open there; or
+both happens on the other instance, which serves no speakers. The last case is the control: readers
+are processes on this machine too, and what their own work costs the speakers must not be taken for
+the service's.
 
-The cases follow each other forth and back, many times, because the machine is never the same for
-long. What counts is the ratio of neighbours: the middle one, and between which values half lie.
+The cases follow each other forth and back every few seconds, because the machine is never the same
+for long. All results of a case are compared with all of another; how sure the ratio is, is
+found by drawing the turns again and again (bootstrap).
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import random
 import statistics
 import sys
+import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from pathlib import Path
 from time import monotonic, process_time
 from typing import TYPE_CHECKING, Final, Literal, cast
@@ -27,6 +31,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 import msgspec
 import uvloop
 
+from lingua_bench.live_clients import percentile
 from lingua_bench.live_orders import Paced
 from lingua_bench.live_processes import allow_many_sockets, running_system, started
 from lingua_bench.live_usage import children_of, usage_of
@@ -34,11 +39,11 @@ from lingua_bench.slow_readers import TARGET, RawRoomMember
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-    from contextlib import AbstractAsyncContextManager
 
     from lingua_bench.live_processes import LoadProcess
 
 Case = Literal["nobody", "here", "elsewhere"]
+CASES: Final[tuple[Case, ...]] = ("nobody", "here", "elsewhere")
 # One round; the next one begins as this one ends, so that each case has each neighbour.
 ROUND: Final[tuple[Case, ...]] = ("nobody", "here", "elsewhere", "elsewhere", "here", "nobody")
 SOURCE: Final = "zh"
@@ -50,8 +55,11 @@ FINAL_EVERY: Final = 10
 AT_ONCE: Final = 50
 OPEN_S: Final = 30.0
 ORDER_EXTRA_S: Final = 60.0
-# After readers came or left: their coming is not what is measured.
+# After a change: consoles that come are not what is measured.
 CALM_S: Final = 1.5
+# How often the turns are drawn, and the part of the ratios that the interval holds.
+DRAWS: Final = 1000
+SURE: Final = 0.9
 READERS: Final = "readers"
 NICE: Final = 19
 
@@ -63,137 +71,99 @@ class AudiencePlan:
     readers: int = 2_000
     consoles: int = 200
     sessions: int = 100
-    rounds: int = 3
-    # How long each slice is measured.
-    seconds: float = 6.0
+    rounds: int = 8
+    # How long each turn is measured.
+    seconds: float = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
-    """One case, once."""
+class Turn:
+    """One case, once: when it was measured, and what was used meanwhile."""
 
     case: Case
-    p50_ms: float
-    p99_ms: float
-    # By the scheduler's own clock, in whole milliseconds: without what the load itself is late.
-    timeline_p99_ms: float
-    late_p99_ms: float
-    # Shares of a core, and the memory of the scheduler with the speakers.
+    began: float
+    ended: float
+    # Shares of a core.
     scheduler_cpu: float
     readers_cpu: float
-    scheduler_mb: float
     # Events that all readers together got in a second.
     events_per_s: float
 
 
 class Tally(msgspec.Struct):
-    """What the process of the readers has done since its start."""
+    """What a process of readers has done since its start."""
 
     events: int
     cpu_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
-    """An instance with a room whose captions are read."""
-
-    load: LoadProcess
-    url: str
-    pid: int
-    code: str
-
-    def audience(self, plan: AudiencePlan) -> AbstractAsyncContextManager[ReadingProcess]:
-        """Start the readers of this instance."""
-        return reading(self.url, self.code, plan.readers, plan.consoles)
-
-
 class ReadingProcess:
-    """The process of the readers; without one nothing was read."""
+    """A process of readers."""
 
-    def __init__(self, process: asyncio.subprocess.Process | None) -> None:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def tally(self) -> Tally:
         """Ask what it has done."""
-        if self._process is None:
-            return Tally(0, 0.0)
+        return await self._told("tally")
+
+    async def open_consoles(self, count: int) -> None:
+        """Let so many consoles be open."""
+        await self._told(f"consoles {count}")
+
+    async def _told(self, word: str) -> Tally:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(b"how much?\n")
+        self._process.stdin.write(f"{word}\n".encode())
         line = await asyncio.wait_for(self._process.stdout.readline(), ORDER_EXTRA_S)
         return msgspec.json.decode(line, type=Tally)
 
 
-async def measure(plan: AudiencePlan) -> list[Slice]:
-    """Measure all cases, round by round."""
-    slices: list[Slice] = []
-    async with AsyncExitStack() as stack:
-        here = await stack.enter_async_context(_host())
-        other = await stack.enter_async_context(_host())
-        # One reader stays on each, so that the room's speech is translated in every case.
-        for host in (here, other):
-            await stack.enter_async_context(reading(host.url, host.code, 1, 0))
-        order = Paced(sessions=plan.sessions, seconds=plan.seconds, final_every=FINAL_EVERY)
-        await here.load.follow(order, order.seconds + ORDER_EXTRA_S)
-        for case, times in groupby(ROUND * plan.rounds):
-            async with _audience(case, here, other, plan) as readers:
-                await asyncio.sleep(CALM_S)
-                slices += [await _slice(case, here, readers, order) for _ in times]
-    return slices
+class Host:
+    """An instance with a room, its speaker and its readers."""
+
+    def __init__(self, load: LoadProcess, pid: int, speaker: RawRoomMember) -> None:
+        self.load = load
+        self.url = load.metrics_url.removesuffix("/metrics")
+        self.pid = pid
+        self.speaker = speaker
+        # Memory in MB before and after the readers came.
+        self.mb_alone = self.mb_read = self.mb_watched = 0.0
+        self.readers: ReadingProcess
+        self.speaking: asyncio.Task[None] | None = None
+
+    def note_mb(self) -> float:
+        """Return how much memory the instance uses."""
+        return usage_of(self.pid).rss_kb / 1024
+
+    async def become(self, *, is_read: bool, consoles: int) -> None:
+        """Let the room's speaker speak and consoles be open, or neither."""
+        if self.speaking is not None:
+            self.speaking.cancel()
+        self.speaking = asyncio.create_task(_speak(self.speaker)) if is_read else None
+        await self.readers.open_consoles(consoles if is_read else 0)
 
 
 @asynccontextmanager
-async def _host() -> AsyncIterator[Host]:
+async def _host(plan: AudiencePlan) -> AsyncIterator[Host]:
     async with running_system() as load:
-        url = load.metrics_url.removesuffix("/metrics")
         speaker = RawRoomMember()
-        await speaker.open(f"{url.replace('http', 'ws', 1)}/ws/session", SOURCE, TARGET)
-        code = await speaker.create()
-        speaking = asyncio.create_task(_speak(speaker))
-        try:
-            yield Host(load, url, _newest_scheduler(), code)
-        finally:
-            speaking.cancel()
-            speaker.socket.abort()
-
-
-@asynccontextmanager
-async def _audience(
-    case: Case, here: Host, other: Host, plan: AudiencePlan
-) -> AsyncIterator[ReadingProcess]:
-    if case == "nobody":
-        yield ReadingProcess(None)
-        return
-    async with (here if case == "here" else other).audience(plan) as readers:
-        yield readers
-
-
-@asynccontextmanager
-async def reading(
-    url: str, code: str, readers: int, consoles: int
-) -> AsyncIterator[ReadingProcess]:
-    """Run a process that reads captions and the stream of the console."""
-    words = (READERS, url, f"/captions/{code}?lang={TARGET}", str(readers), str(consoles))
-    async with started("lingua_bench.audience", *words) as (process, _):
-        yield ReadingProcess(process)
-
-
-async def _slice(case: Case, here: Host, readers: ReadingProcess, order: Paced) -> Slice:
-    # The readers are asked at the edges of the order, which takes longer than its window.
-    began, before = monotonic(), await readers.tally()
-    found = await here.load.follow(order, order.seconds + ORDER_EXTRA_S)
-    whole_s, after = monotonic() - began, await readers.tally()
-    return Slice(
-        case=case,
-        p50_ms=found.p50_ms,
-        p99_ms=found.p99_ms,
-        timeline_p99_ms=found.timeline_p99_ms,
-        late_p99_ms=found.late_p99_ms,
-        scheduler_cpu=found.scheduler_cpu_s / found.seconds,
-        readers_cpu=(after.cpu_s - before.cpu_s) / whole_s,
-        scheduler_mb=usage_of(here.pid).rss_kb / 1024,
-        events_per_s=(after.events - before.events) / whole_s,
-    )
+        host = Host(load, _newest_scheduler(), speaker)
+        await speaker.open(f"{host.url.replace('http', 'ws', 1)}/ws/session", SOURCE, TARGET)
+        path = f"/captions/{await speaker.create()}?lang={TARGET}"
+        host.mb_alone = host.note_mb()
+        words = (READERS, host.url, path, str(plan.readers))
+        async with started("lingua_bench.audience", *words) as (process, _):
+            host.readers = ReadingProcess(process)
+            host.mb_read = host.note_mb()
+            await host.readers.open_consoles(plan.consoles)
+            host.mb_watched = host.note_mb()
+            try:
+                yield host
+            finally:
+                if host.speaking is not None:
+                    host.speaking.cancel()
+                speaker.socket.abort()
 
 
 async def _speak(speaker: RawRoomMember) -> None:
@@ -212,54 +182,128 @@ def _newest_scheduler() -> int:
     return max(found)
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All turns, all results (when, ms), and what the readers took of memory."""
+
+    turns: list[Turn]
+    samples: list[tuple[float, float]]
+    readers_mb: float
+    consoles_mb: float
+
+
+async def measure(plan: AudiencePlan) -> Measured:
+    """Measure all cases in turns while the sessions speak."""
+    cases = ROUND * plan.rounds
+    async with AsyncExitStack() as stack:
+        here = await stack.enter_async_context(_host(plan))
+        other = await stack.enter_async_context(_host(plan))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lingua-bench-"))
+        file = Path(folder) / "samples"
+        order = Paced(
+            sessions=plan.sessions,
+            seconds=len(cases) * (plan.seconds + 2 * CALM_S),
+            final_every=FINAL_EVERY,
+            samples=str(file),
+        )
+        speaking = asyncio.create_task(here.load.follow(order, order.seconds + ORDER_EXTRA_S))
+        await asyncio.sleep(CALM_S)
+        turns = [await _turn(case, here, other, plan) for case in cases]
+        for host in (here, other):
+            await host.become(is_read=False, consoles=0)
+        await speaking
+        samples = msgspec.json.decode(file.read_bytes(), type=list[tuple[float, float]])
+    return Measured(
+        turns,
+        samples,
+        readers_mb=here.mb_read - here.mb_alone,
+        consoles_mb=here.mb_watched - here.mb_read,
+    )
+
+
+async def _turn(case: Case, here: Host, other: Host, plan: AudiencePlan) -> Turn:
+    for host, name in ((here, "here"), (other, "elsewhere")):
+        await host.become(is_read=case == name, consoles=plan.consoles)
+    await asyncio.sleep(CALM_S)
+    hosts = (here, other)
+    before = [await host.readers.tally() for host in hosts]
+    began, used = monotonic(), usage_of(here.pid).cpu_s
+    await asyncio.sleep(plan.seconds)
+    ended, used = monotonic(), usage_of(here.pid).cpu_s - used
+    after = [await host.readers.tally() for host in hosts]
+    took = ended - began
+    return Turn(
+        case=case,
+        began=began,
+        ended=ended,
+        scheduler_cpu=used / took,
+        readers_cpu=sum(b.cpu_s - a.cpu_s for a, b in zip(before, after, strict=True)) / took,
+        events_per_s=sum(b.events - a.events for a, b in zip(before, after, strict=True)) / took,
+    )
+
+
 # What was found
 
 
 class Ratio(msgspec.Struct, frozen=True):
-    """A ratio of neighbours: the middle one, and the values between which half of them lie."""
+    """A ratio of two cases, and the interval that holds nine of ten if turns are drawn anew."""
 
-    median: float
+    ratio: float
     low: float
     high: float
-    pairs: int
 
 
-def ratios(slices: Sequence[Slice], case: Case, base: Case, field: str) -> Ratio:
-    """Compare a case with another one, each slice with the nearest ones of the other case."""
-    found = []
-    for at, one in enumerate(slices):
-        if one.case != case:
-            continue
-        near = [
-            (abs(at - other), getattr(slices[other], field))
-            for other in range(len(slices))
-            if slices[other].case == base
-        ]
-        least = min(away for away, _ in near)
-        closest = [value for away, value in near if away == least]
-        found.append(getattr(one, field) / max(0.001, statistics.fmean(closest)))
-    low, median, high = statistics.quantiles(found, n=4, method="inclusive")
-    return Ratio(round(median, 3), round(low, 3), round(high, 3), len(found))
+def by_turn(measured: Measured, case: Case) -> list[list[float]]:
+    """Return the results of each turn of a case."""
+    return [
+        [ms for at, ms in measured.samples if turn.began <= at < turn.ended]
+        for turn in measured.turns
+        if turn.case == case
+    ]
 
 
-def middle(slices: Sequence[Slice], case: Case) -> dict[str, float]:
-    """Return the median of every number of a case."""
-    chosen = [asdict(one) for one in slices if one.case == case]
-    names = [name for name in chosen[0] if name != "case"]
-    return {name: round(statistics.median(one[name] for one in chosen), 3) for name in names}
+def compare(
+    some: Sequence[list[float]], base: Sequence[list[float]], share: float, chance: random.Random
+) -> Ratio:
+    """Compare a percentile of all results of some turns with that of others."""
+
+    def of(turns: Sequence[list[float]]) -> float:
+        return percentile([ms for turn in turns for ms in turn], share)
+
+    drawn = sorted(
+        of(chance.choices(some, k=len(some))) / max(0.001, of(chance.choices(base, k=len(base))))
+        for _ in range(DRAWS)
+    )
+    edge = int(DRAWS * (1 - SURE) / 2)
+    found = (of(some) / max(0.001, of(base)), drawn[edge], drawn[-1 - edge])
+    return Ratio(*(round(value, 3) for value in found))
 
 
-def report(slices: Sequence[Slice]) -> dict[str, object]:
+def report(measured: Measured) -> dict[str, object]:
     """Return what each case costs, and how speakers' latencies compare."""
-    cases: tuple[Case, ...] = ("nobody", "here", "elsewhere")
-    return {
-        "slices": len(slices),
-        **{case: middle(slices, case) for case in cases},
-        "p50_here_to_nobody": ratios(slices, "here", "nobody", "p50_ms"),
-        "p99_here_to_nobody": ratios(slices, "here", "nobody", "p99_ms"),
-        "p99_here_to_elsewhere": ratios(slices, "here", "elsewhere", "p99_ms"),
-        "p99_elsewhere_to_nobody": ratios(slices, "elsewhere", "nobody", "p99_ms"),
+    chance = random.Random(0)
+    results = {case: by_turn(measured, case) for case in CASES}
+    found: dict[str, object] = {
+        "readers_mb": round(measured.readers_mb, 1),
+        "consoles_mb": round(measured.consoles_mb, 1),
     }
+    for case in CASES:
+        turns = [asdict(turn) for turn in measured.turns if turn.case == case]
+        everything = [ms for turn in results[case] for ms in turn]
+        found[case] = {
+            "turns": len(turns),
+            "utterances": len(everything),
+            "p50_ms": round(percentile(everything, 0.5), 2),
+            "p99_ms": round(percentile(everything, 0.99), 2),
+        } | {
+            name: round(statistics.median(turn[name] for turn in turns), 3)
+            for name in ("scheduler_cpu", "readers_cpu", "events_per_s")
+        }
+    for some, base in (("here", "nobody"), ("here", "elsewhere"), ("elsewhere", "nobody")):
+        for name, share in (("p50", 0.5), ("p99", 0.99)):
+            pair = results[cast("Case", some)], results[cast("Case", base)]
+            found[f"{name}_{some}_to_{base}"] = compare(*pair, share, chance)
+    return found
 
 
 # The process of the readers
@@ -271,12 +315,13 @@ class EventCounter(asyncio.Protocol):
     def __init__(self, request: bytes) -> None:
         self._request = request
         self.events = 0
-        # Set by the first event or beginning of a stream.
+        # Set by the beginning of the answer.
         self.begun = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask."""
-        cast("asyncio.Transport", transport).write(self._request)
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         """Count."""
@@ -288,50 +333,81 @@ class EventCounter(asyncio.Protocol):
         self.events += data.count(b"\nevent: ")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell that a stream ended: none may during the measurement."""
+        """Fail if it had not begun."""
         if not self.begun.done():
             self.begun.set_exception(exc or ConnectionError("closed before it began"))
-        print("a stream ended", exc, file=sys.stderr)  # noqa: T201 the person who measures reads it
 
 
-async def read_along(url: str, captions: str, readers: int, consoles: int) -> None:
-    """Read with so many; each line on the input is answered with what they did."""
+class Readers:
+    """All readers of one process."""
+
+    def __init__(self, url: str) -> None:
+        self._name, _, self._port = url.removeprefix("http://").rpartition(":")
+        # Events of consoles that were closed.
+        self._past = 0
+        self._open: dict[str, list[EventCounter]] = {}
+
+    async def open(self, path: str, count: int) -> None:
+        """Open so many streams of a path."""
+        for at in range(0, count, AT_ONCE):
+            some = range(min(AT_ONCE, count - at))
+            opened = await asyncio.gather(*(self._open_one(path) for _ in some))
+            self._open.setdefault(path, []).extend(opened)
+
+    def close(self, path: str) -> None:
+        """Close all streams of a path."""
+        for counter in self._open.pop(path, ()):
+            self._past += counter.events
+            counter.transport.abort()
+
+    async def _open_one(self, path: str) -> EventCounter:
+        where = f"{self._name}:{self._port}"
+        request = f"GET {path} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode()
+        loop = asyncio.get_running_loop()
+        _, counter = await loop.create_connection(
+            lambda: EventCounter(request), self._name, int(self._port)
+        )
+        async with asyncio.timeout(OPEN_S):
+            await counter.begun
+        return counter
+
+    @property
+    def tally(self) -> Tally:
+        """Return what was done so far; a stream that was lost is an error of the measurement."""
+        counters = [counter for some in self._open.values() for counter in some]
+        if any(counter.transport.is_closing() for counter in counters):
+            raise ConnectionError("a stream has ended")
+        return Tally(self._past + sum(counter.events for counter in counters), process_time())
+
+
+async def read_along(url: str, captions: str, count: int) -> None:
+    """Read with so many; each line on the input is done and answered with the tally."""
     allow_many_sockets()
     # Real readers are on other machines: these use what the others leave of this one.
     os.nice(NICE)
-    name, _, port = url.removeprefix("http://").rpartition(":")
-    loop = asyncio.get_running_loop()
-    counters: list[EventCounter] = []
-
-    async def open_one(path: str) -> None:
-        request = f"GET {path} HTTP/1.1\r\nHost: {name}:{port}\r\n\r\n".encode()
-        _, counter = await loop.create_connection(lambda: EventCounter(request), name, int(port))
-        counters.append(counter)
-        async with asyncio.timeout(OPEN_S):
-            await counter.begun
-
-    paths = [captions] * readers + ["/api/v1/events"] * consoles
-    for at in range(0, len(paths), AT_ONCE):
-        await asyncio.gather(*map(open_one, paths[at : at + AT_ONCE]))
+    readers, console = Readers(url), "/api/v1/events"
+    await readers.open(captions, count)
     print("reading", flush=True)  # noqa: T201 the parent reads it
-    while await asyncio.to_thread(sys.stdin.readline):
-        done = Tally(sum(counter.events for counter in counters), process_time())
-        print(msgspec.json.encode(done).decode(), flush=True)  # noqa: T201 the parent reads it
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        word, _, number = line.strip().partition(" ")
+        if word == "consoles":
+            readers.close(console)
+            await readers.open(console, int(number))
+        print(msgspec.json.encode(readers.tally).decode(), flush=True)  # noqa: T201 as above
 
 
 def main(words: Sequence[str]) -> None:
     """Measure, or be the process of the readers."""
     if words[:1] == [READERS]:
-        uvloop.run(read_along(words[1], words[2], int(words[3]), int(words[4])))
+        uvloop.run(read_along(words[1], words[2], int(words[3])))
         return
     plan = AudiencePlan()
     parser = argparse.ArgumentParser(prog="python -m lingua_bench.audience")
     for name, default in asdict(plan).items():
         parser.add_argument(f"--{name}", type=type(default), default=default)
-    slices = asyncio.run(measure(AudiencePlan(**vars(parser.parse_args(words)))))
-    for one in slices:
-        print(msgspec.json.encode(one).decode())  # noqa: T201 the result
-    print(msgspec.json.encode(report(slices)).decode())  # noqa: T201 the result
+    measured = asyncio.run(measure(AudiencePlan(**vars(parser.parse_args(words)))))
+    for name, value in report(measured).items():
+        print(name, msgspec.json.encode(value).decode())  # noqa: T201 the result
 
 
 if __name__ == "__main__":
