@@ -215,6 +215,21 @@ def test_without_any_node_it_says_so(page: Page, address: str) -> None:
     expect(page.get_by_role("alert")).to_contain_text("No translator is connected at the moment.")
 
 
+def test_a_node_that_comes_is_noticed_by_a_page_that_waits(
+    speaker: Browser, tmp_path: Path
+) -> None:
+    with service(tmp_path) as scheduler:
+        page = open_page(speaker, scheduler.url())
+        expect(page.get_by_role("alert")).to_contain_text("No translator is connected")
+        with simulated_node(scheduler, tmp_path, "--pairs", "en>de"):
+            expect(page.get_by_role("alert")).to_be_hidden()
+            expect(page.locator("#target")).to_have_text("German")
+            page.locator("#talk").click()
+            expect(page.locator("#rows li .translation").first).to_contain_text("[de]")
+        assert problems_of(page) == []
+        page.context.close()
+
+
 @pytest.mark.parametrize(
     ("limit", "said"),
     [

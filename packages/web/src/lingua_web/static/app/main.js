@@ -14,6 +14,8 @@ const byId = (id) => document.getElementById(id);
 const TYPES = { txt: "text/plain", srt: "application/x-subrip", vtt: "text/vtt" };
 // Quiet speech must move the meter too: it shows loudness as ears hear it.
 const METER_FLOOR_DB = -50;
+// How often a page without any translator looks for one.
+const LOOK_MS = 4000;
 
 const state = { name: "idle", served: new ServedLanguages(), wantedRoom: "" };
 const notice = new Notice();
@@ -365,6 +367,27 @@ async function refreshConfig() {
   return config;
 }
 
+/** Of what is served, the languages of this person, as far as they are known. */
+function guessLanguages() {
+  const remembered = kept.get("languages", {});
+  const guess = state.served.guess(navigator.languages ?? [], remembered);
+  conversation.languages = { ...guess, reads: remembered.reads || guess.source };
+  showLanguages();
+}
+
+/** Nobody translates: say so, and look again until somebody does. */
+async function waitForNodes() {
+  const words = text("noNodeAtAll");
+  notice.show(words);
+  while (state.served.isEmpty) {
+    await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+    const { config } = await askConfig();
+    if (config) state.served = new ServedLanguages(config);
+  }
+  if (notice.words === words) notice.hide();
+  if (!conversation.room && !conversation.isSpeaking) guessLanguages();
+}
+
 /** `/room/CODE`: a button joins, because only a press lets a page make sounds. */
 function wantRoom() {
   const [, code] = location.pathname.match(/^\/room\/(\d{6})$/) ?? [];
@@ -388,13 +411,10 @@ async function main() {
   conversation.token = token;
   if (config.config) state.served = new ServedLanguages(config.config);
   else showRefusal(config.problem, config.retryInS, refreshConfig);
-  const remembered = kept.get("languages", {});
-  const guess = state.served.guess(navigator.languages ?? [], remembered);
-  conversation.languages = { ...guess, reads: remembered.reads || guess.source };
-  showLanguages();
+  guessLanguages();
   byId("talk").disabled = false;
   if (config.config?.tokens_required && !token) askForToken();
-  if (state.served.isEmpty && config.config) notice.show(text("noNodeAtAll"));
+  if (state.served.isEmpty && config.config) waitForNodes();
   wantRoom();
   view.showState("idle");
 }

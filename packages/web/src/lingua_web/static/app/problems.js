@@ -64,6 +64,11 @@ export class Notice {
     if (kind === "news") this.#timer = setTimeout(() => this.hide(), NEWS_MS);
   }
 
+  /** What is shown; empty if nothing is. */
+  get words() {
+    return this.#box.hidden ? "" : this.#text.textContent;
+  }
+
   hide() {
     clearInterval(this.#timer);
     this.#box.hidden = true;
