@@ -8,7 +8,15 @@ from itertools import pairwise
 
 import pytest
 
-from lingua_bench.audience import ROUND, AudiencePlan, Measured, Turn, by_turn, compare, measure
+from lingua_bench.audience import (
+    ROUND,
+    AudiencePlan,
+    AudienceTurn,
+    Measured,
+    by_turn,
+    compare,
+    measure,
+)
 from lingua_bench.audience import report as report_of
 
 pytestmark = pytest.mark.stress
@@ -22,7 +30,7 @@ def measured(cost: float, noise: float = 0.2, seed: int = 1) -> Measured:
     turns, samples = [], []
     for at, case in enumerate(ROUND * 6):
         began = at * TURN_S
-        turns.append(Turn(case, began, began + TURN_S, 0.1, 0.0, 0.0))
+        turns.append(AudienceTurn(case, began, began + TURN_S, 0.1, 0.0, 0.0))
         slow = (1 + at / 50) * (cost if case == "here" else 1.0)
         samples += [
             (began + number / EACH, slow * chance.lognormvariate(0, noise))

@@ -77,7 +77,7 @@ class AudiencePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class AudienceTurn:
     """One case, once: when it was measured, and what was used meanwhile."""
 
     case: Case
@@ -90,7 +90,7 @@ class Turn:
     events_per_s: float
 
 
-class Tally(msgspec.Struct):
+class ReaderTally(msgspec.Struct):
     """What a process of readers has done since its start."""
 
     events: int
@@ -103,7 +103,7 @@ class ReadingProcess:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def tally(self) -> Tally:
+    async def tally(self) -> ReaderTally:
         """Ask what it has done."""
         return await self._told("tally")
 
@@ -111,12 +111,12 @@ class ReadingProcess:
         """Let so many consoles be open."""
         await self._told(f"consoles {count}")
 
-    async def _told(self, word: str) -> Tally:
+    async def _told(self, word: str) -> ReaderTally:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{word}\n".encode())
         line = await asyncio.wait_for(self._process.stdout.readline(), ORDER_EXTRA_S)
-        return msgspec.json.decode(line, type=Tally)
+        return msgspec.json.decode(line, type=ReaderTally)
 
 
 class Host:
@@ -186,7 +186,7 @@ def _newest_scheduler() -> int:
 class Measured:
     """All turns, all results (when, ms), and what the readers took of memory."""
 
-    turns: list[Turn]
+    turns: list[AudienceTurn]
     samples: list[tuple[float, float]]
     readers_mb: float
     consoles_mb: float
@@ -221,7 +221,7 @@ async def measure(plan: AudiencePlan) -> Measured:
     )
 
 
-async def _turn(case: Case, here: Host, other: Host, plan: AudiencePlan) -> Turn:
+async def _turn(case: Case, here: Host, other: Host, plan: AudiencePlan) -> AudienceTurn:
     for host, name in ((here, "here"), (other, "elsewhere")):
         await host.become(is_read=case == name, consoles=plan.consoles)
     await asyncio.sleep(CALM_S)
@@ -232,7 +232,7 @@ async def _turn(case: Case, here: Host, other: Host, plan: AudiencePlan) -> Turn
     ended, used = monotonic(), usage_of(here.pid).cpu_s - used
     after = [await host.readers.tally() for host in hosts]
     took = ended - began
-    return Turn(
+    return AudienceTurn(
         case=case,
         began=began,
         ended=ended,
@@ -338,7 +338,7 @@ class EventCounter(asyncio.Protocol):
             self.begun.set_exception(exc or ConnectionError("closed before it began"))
 
 
-class Readers:
+class AudienceReaders:
     """All readers of one process."""
 
     def __init__(self, url: str) -> None:
@@ -372,12 +372,12 @@ class Readers:
         return counter
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> ReaderTally:
         """Return what was done so far; a stream that was lost is an error of the measurement."""
         counters = [counter for some in self._open.values() for counter in some]
         if any(counter.transport.is_closing() for counter in counters):
             raise ConnectionError("a stream has ended")
-        return Tally(self._past + sum(counter.events for counter in counters), process_time())
+        return ReaderTally(self._past + sum(counter.events for counter in counters), process_time())
 
 
 async def read_along(url: str, captions: str, count: int) -> None:
@@ -385,7 +385,7 @@ async def read_along(url: str, captions: str, count: int) -> None:
     allow_many_sockets()
     # Real readers are on other machines: these use what the others leave of this one.
     os.nice(NICE)
-    readers, console = Readers(url), "/api/v1/events"
+    readers, console = AudienceReaders(url), "/api/v1/events"
     await readers.open(captions, count)
     print("reading", flush=True)  # noqa: T201 the parent reads it
     while line := await asyncio.to_thread(sys.stdin.readline):
