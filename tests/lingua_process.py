@@ -94,9 +94,11 @@ class Running:
 
 
 @contextmanager
-def running(words: list[str], folder: Path, **more: str) -> Iterator[Running]:
+def running(
+    words: list[str], folder: Path, *, is_ours: bool = True, **more: str
+) -> Iterator[Running]:
     """Run a command until the block is left; ends it in order."""
-    command = Running(words, folder, **more)
+    command = Running(words, folder, is_ours=is_ours, **more)
     try:
         yield command
     finally:

@@ -63,7 +63,7 @@ def test_it_shows_the_service_and_moves(console: Page, stage: tuple[Running, Pat
     expect(row.locator(".badge")).to_have_text("ready")
     for chart in ("#chart-time", "#chart-rate", "#chart-refused"):
         expect(console.locator(f"{chart} svg")).to_have_attribute(
-            "aria-label", re.compile("last hour")
+            "aria-label", re.compile("last 10 minutes")
         )
 
 

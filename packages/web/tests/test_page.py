@@ -215,10 +215,32 @@ def test_without_any_node_it_says_so(page: Page, address: str) -> None:
     expect(page.get_by_role("alert")).to_contain_text("No translator is connected at the moment.")
 
 
-def test_a_full_service_says_when_to_try_again_and_does_it(
+def test_a_node_that_comes_is_noticed_by_a_page_that_waits(
     speaker: Browser, tmp_path: Path
 ) -> None:
-    full = {"LINGUA_SERVER__CONNECTIONS_MAX": "20"}
+    with service(tmp_path) as scheduler:
+        page = open_page(speaker, scheduler.url())
+        expect(page.get_by_role("alert")).to_contain_text("No translator is connected")
+        with simulated_node(scheduler, tmp_path, "--pairs", "en>de"):
+            expect(page.get_by_role("alert")).to_be_hidden()
+            expect(page.locator("#target")).to_have_text("German")
+            page.locator("#talk").click()
+            expect(page.locator("#rows li .translation").first).to_contain_text("[de]")
+        assert problems_of(page) == []
+        page.context.close()
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("CONNECTIONS_MAX", "The service is full: it takes no more connections now."),
+        ("CONNECTIONS_PER_IP_MAX", "Too many connections come from your network."),
+    ],
+)
+def test_a_full_service_says_why_and_when_to_try_again_and_does_it(
+    speaker: Browser, tmp_path: Path, limit: str, said: str
+) -> None:
+    full = {f"LINGUA_SERVER__{limit}": "20"}
     with service(tmp_path, **full) as scheduler, simulated_node(scheduler, tmp_path, *NODE):
         page = open_page(speaker, scheduler.url())
         expect(page.locator("#talk")).to_be_enabled()
@@ -231,12 +253,25 @@ def test_a_full_service_says_when_to_try_again_and_does_it(
             crowd.append(one)
         page.locator("#talk").click()
         alert = page.get_by_role("alert")
-        expect(alert).to_contain_text(
-            "The service cannot take another conversation now. Try again in"
-        )
-        for one in crowd:
-            one.close()
+        try:
+            expect(alert).to_contain_text(re.compile(rf"{re.escape(said)} Trying again in \d s\."))
+        finally:
+            for one in crowd:
+                one.close()
         expect(page.locator("#status")).to_have_text("Listening. Speak now.")
+        page.context.close()
+
+
+def test_a_page_that_may_open_no_socket_is_told_what_the_operator_must_do(
+    speaker: Browser, tmp_path: Path
+) -> None:
+    other = {"LINGUA_SERVER__ORIGINS": '["https://lingua.example"]'}
+    with service(tmp_path, **other) as scheduler, simulated_node(scheduler, tmp_path, *NODE):
+        page = open_page(speaker, f"{scheduler.url().replace('127.0.0.1', 'localhost')}/")
+        page.locator("#talk").click()
+        alert = page.get_by_role("alert")
+        expect(alert).to_contain_text("This service does not accept pages from http://localhost:")
+        expect(alert).to_contain_text("server.origins")
         page.context.close()
 
 

@@ -11,6 +11,7 @@ import asyncio
 import sys
 from dataclasses import dataclass
 from itertools import cycle
+from pathlib import Path
 from time import monotonic, process_time
 from typing import TYPE_CHECKING, Final
 
@@ -231,13 +232,17 @@ class Clients:
 
     async def _paced(self, order: Paced) -> OrderResult:
         window = Window(self._watched)
+        samples: list[tuple[float, float]] = []
 
         def take(_: BenchmarkSession, sent_at: float, heard: SpeakerMessage) -> None:
             if window.is_open:
                 came_at, went_at = read_stamp(heard.text_asr)
                 on_node_s = went_at - came_at
-                added_s = monotonic() - sent_at - HANGOVER_MS / 1000 - on_node_s
+                now = monotonic()
+                added_s = now - sent_at - HANGOVER_MS / 1000 - on_node_s
                 window.round_trips_s.append(added_s)
+                if order.samples:
+                    samples.append((now, added_s * 1000))
                 window.timelines_ms.append(overhead_of(heard))
 
         speakers = await open_speakers(
@@ -251,6 +256,9 @@ class Clients:
             await asyncio.wait([pacer])
         if not pacer.cancelled():
             pacer.result()
+        if order.samples:
+            data = msgspec.json.encode(samples)
+            await asyncio.to_thread(Path(order.samples).write_bytes, data)
         await self._finish(speakers)
         await self._part(speakers)
         return found

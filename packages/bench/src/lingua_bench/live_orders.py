@@ -68,6 +68,8 @@ class Paced(msgspec.Struct, frozen=True, kw_only=True, tag="paced", tag_field="d
     final_every: int = 30
     # Nodes listen, and the sessions receive partial texts.
     streamed: bool = False
+    # A file for every single result: when it came (monotonic seconds), what was added (ms).
+    samples: str = ""
 
 
 Order = ClosedLoop | OpenLoop | SpreadLoop | MemoryOrder | Paced

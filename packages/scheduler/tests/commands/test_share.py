@@ -48,17 +48,19 @@ def test_it_serves_with_tls_and_tokens_and_prints_a_code(tmp_path: Path) -> None
         refused.value.close()
         assert refused.value.code == 401
     # The same certificate and keys the next time: the warning was accepted once.
-    before = certificate.read_text()
+    before, tokens = certificate.read_text(), certificate.parent / "node.token"
+    tokens.write_text("one that has expired")
     with running(SHARE, tmp_path) as again:
         again.url()
         assert certificate.read_text() == before
+        assert unverified_claims(tokens.read_text().strip())["sub"] == "node-1"
 
 
 def test_settings_with_keys_are_not_shared_in_another_way(tmp_path: Path) -> None:
     keys = {"LINGUA_AUTH__CLIENT_KEYS": json.dumps(["k" * 40])}
     done = run(SHARE, tmp_path, **keys)
     assert done.returncode != 0
-    assert "serve with them, without --share" in done.stderr
+    assert "`lingua serve` without --share" in done.stderr
 
 
 def test_without_a_network_it_asks_for_the_address(monkeypatch: pytest.MonkeyPatch) -> None:

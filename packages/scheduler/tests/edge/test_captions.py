@@ -345,6 +345,21 @@ def test_wrong_codes_and_languages_are_refused_and_guessing_is_slowed_down() -> 
     play(scenario)
 
 
+def test_behind_a_proxy_only_the_address_that_guesses_is_slowed_down() -> None:
+    async def scenario(stage: Stage) -> None:
+        async def ask(http: Browser, named: str) -> int:
+            url = f"{stage.server.url}/captions/000000?lang=en"
+            async with http.http.get(url, headers={"X-Forwarded-For": named}) as response:
+                return response.status
+
+        async with browser() as http:
+            statuses = [await ask(http, f"10.9.9.{number}, 10.0.0.1") for number in range(12)]
+            assert (statuses[0], statuses[-1]) == (404, 429)
+            assert await ask(http, "10.0.0.2") == 404
+
+    play(scenario, server__behind_proxy=True)
+
+
 def test_readers_of_an_instance_are_bounded() -> None:
     async def scenario(stage: Stage) -> None:
         code, _ = await a_room(stage)

@@ -629,6 +629,30 @@ def test_a_cap_holds_for_all_kinds_of_connections_and_frees_with_each_end(
     run(scenario(), loop)
 
 
+@pytest.mark.parametrize(
+    ("named", "remote"),
+    [
+        ("9.9.9.9, 10.0.0.7", "10.0.0.7"),
+        ("::ffff:10.0.0.7", "10.0.0.7"),
+        ("2001:db8::7", "2001:db8::7"),
+        ("10.0.0.7, unknown", "127.0.0.1"),
+        ("", "127.0.0.1"),
+    ],
+)
+def test_behind_a_proxy_the_client_is_the_last_one_that_the_proxy_names(
+    named: str, remote: str
+) -> None:
+    async def scenario() -> None:
+        async with a_door(behind_proxy=True) as door:
+            peer = await Peer.connect(door.port)
+            peer.request(X_Forwarded_For=named)
+            assert (await peer.answer())[0] == 101
+            assert door.guests[0].head.remote == remote
+            await peer.close()
+
+    run(scenario())
+
+
 def test_another_address_is_not_hurt_by_the_cap_of_one() -> None:
     async def scenario() -> None:
         async with a_door(limits_of_front=ConnectionLimits(connections_per_ip_max=2)) as door:

@@ -108,6 +108,21 @@ def test_the_page_knows_the_languages_of_public_nodes_and_nothing_else() -> None
     play(scenario, **WITH_KEYS)
 
 
+def test_a_page_is_told_why_it_gets_no_socket() -> None:
+    async def scenario(stage: Stage) -> None:
+        async def sockets(origin: str = "") -> str:
+            found = await shown(stage, f"/web/config.json?origin={origin}")
+            assert (found["retry_after_s"] > 0) == (found["sockets"] in ("full", "draining"))
+            return str(found["sockets"])
+
+        assert await sockets() == await sockets("https://ours.example") == "open"
+        assert await sockets("https://evil.example") == "origin_not_allowed"
+        stage.server.instance.lifecycle.drain()
+        assert await sockets("https://ours.example") == "draining"
+
+    play(scenario, server__origins='["https://ours.example"]')
+
+
 def test_a_new_node_is_soon_among_the_languages() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.node(**registration(["zh"], ["en"]))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import signal
 import socket
+import ssl
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lingua_client import Outcome, connect
 from lingua_process import Running, run, running
 from local.test_service import is_alive, until
 
@@ -140,6 +143,43 @@ def test_it_is_for_this_machine_alone(more: dict[str, str], path: str, tmp_path:
     assert done.returncode == 2
     assert done.stderr.startswith(f"lingua: {path}")
     assert "`lingua serve`" in done.stderr
+
+
+def test_shared_it_has_a_certificate_tokens_a_code_and_a_node_that_works(tmp_path: Path) -> None:
+    words = ["up", "--simulate", "--port", "0", "--share", "127.0.0.1"]
+    with running(words, tmp_path) as command:
+        command.until(r"lingua is up \(Ctrl-C ends it\)\n  translates   \S+")
+        page = command.until(r"https://127\.0\.0\.1:\d+/#token=\S+")[0]
+        url, token = page.split("/#token=")
+        command.until("Its fingerprint:")
+        folder = tmp_path / "data" / "share"
+        trust = ssl.create_default_context(cafile=str(folder / "certificate.pem"))
+        with urllib.request.urlopen(f"{url}/web/config.json", context=trust) as reply:
+            assert json.load(reply)["tokens_required"]
+        heard = asyncio.run(asyncio.wait_for(said(url, token, trust), 30))
+        assert heard.startswith("[es] simulated")
+        # Its own node is there: how to start one is not told.
+        assert "lingua node" not in command.printed
+        command.send(signal.SIGINT)
+        assert command.ended() == 0
+
+
+async def said(url: str, token: str, trust: ssl.SSLContext) -> str:
+    """Say something as the bearer of a token; return its translation."""
+    address = f"{url.replace('http', 'ws', 1)}/ws/session"
+    async with connect(address, source="en", targets="es", token=token, tls=trust) as session:
+        await session.send(b"\x00\x30\x00\xd0" * 8000)
+        await session.cut()
+        while not isinstance(event := await anext(session), Outcome):
+            pass
+        return event.text
+
+
+def test_settings_with_keys_are_not_shared_in_another_way(tmp_path: Path) -> None:
+    more = {"LINGUA_AUTH__NODE_KEYS": f'["{"k" * 40}"]'}
+    done = run(["up", "--simulate", "--share", "127.0.0.1", "--port", "0"], tmp_path, **more)
+    assert done.returncode == 2
+    assert "without --share" in done.stderr
 
 
 def test_interrupted_before_it_is_up_it_leaves_nothing(tmp_path: Path) -> None:

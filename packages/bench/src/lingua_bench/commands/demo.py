@@ -21,6 +21,7 @@ from lingua_bench.demo.speech import GROUP, tell_room_story, tell_speech_story
 from lingua_cli.command_name import command_name
 from lingua_cli.table import render_table
 from lingua_cli.terminal import output_errors, stoppable
+from lingua_scheduler.config import ServerSettings
 from lingua_speech import presets
 from lingua_speech.commands.models import installed_line, progress_on
 from lingua_speech.commands.voice import add_voice, voice_words
@@ -111,10 +112,11 @@ def install_models(terminal: Terminal, voice: presets.Voice | None = None) -> No
 
 def invite(terminal: Terminal) -> None:
     """Print what to try next."""
-    lingua = command_name()
+    lingua, server = command_name(), ServerSettings()
+    page = f"http://{server.host}:{server.port}"
     terminal.title("Your turn")
     for words, what in (
-        ("up", "in a browser: open the address that this prints, and press the button"),
+        ("up", f"in a browser: start this, open {page} and press the button"),
         ("translate talk.wav --from en --to es --play", "a recording of yours"),
         ("translate mic --from en --to es --to fr", "your microphone, into two languages"),
         ("translate mic --two-way en es", "two people, each in their own language"),

@@ -108,20 +108,22 @@ def make_files(options: InitOptions, *, force: bool) -> None:
         options.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(options.folder / CERTIFICATE, certificate, PUBLIC)
         _write(options.folder / PRIVATE_KEY, private_key, SECRET)
-        for name, token in _tokens(keys, options.node_id).items():
-            _write(options.folder / name, f"{token.reveal()}\n", SECRET)
+        write_tokens(options.folder, keys, options.node_id)
         # Last: if this file exists, all others do.
         _write(options.folder / SETTINGS, settings, SECRET)
     except OSError as error:
         raise LinguaError(f"cannot write {error.filename}: {error.strerror}") from error
 
 
-def _tokens(keys: TokenKeys, node_id: str) -> dict[str, Secret]:
-    return {
+def write_tokens(folder: Path, keys: TokenKeys, node_id: str) -> None:
+    """Make new tokens with these keys, in place of former ones; OSError if they cannot be."""
+    tokens = {
         ADMIN_TOKEN: keys.issue_client(scopes=("admin",), ttl_s=TTL_S_MAX),
         CLIENT_TOKEN: keys.issue_client(ttl_s=TTL_S_MAX),
         NODE_TOKEN: keys.issue_node(node_id, ttl_s=TTL_S_MAX),
     }
+    for name, token in tokens.items():
+        _write(folder / name, f"{token.reveal()}\n", SECRET)
 
 
 def _settings(options: InitOptions, client_key: Secret, node_key: Secret) -> str:

@@ -42,6 +42,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="processes behind the port (default: 1; auto: one per usable core)",
     )
+    add_share(parser)
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning"))
+    parser.add_argument(
+        "--log-json",
+        action="store_true",
+        help="write JSON lines to a terminal too (always done elsewhere)",
+    )
+    parser.set_defaults(run=run_serve)
+
+
+def add_share(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--share`, which `settings_for` reads."""
     parser.add_argument(
         "--share",
         nargs="?",
@@ -50,13 +62,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="serve the phones in this network: TLS, tokens, a QR code (default: this machine's"
         " network address)",
     )
-    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning"))
-    parser.add_argument(
-        "--log-json",
-        action="store_true",
-        help="write JSON lines to a terminal too (always done elsewhere)",
-    )
-    parser.set_defaults(run=run_serve)
 
 
 def run_serve(args: argparse.Namespace) -> int:

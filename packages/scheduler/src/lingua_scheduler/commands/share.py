@@ -1,4 +1,4 @@
-"""`lingua serve --share`: for the phones in this network, with TLS and tokens, by a QR code.
+"""`--share` of `lingua serve` and `lingua up`: for the phones in this network, by a QR code.
 
 Browsers give the microphone only to pages that came over HTTPS. So a certificate is made for the
 machine's address, as `lingua init` does, once, in the data directory; nobody else vouches for it,
@@ -23,9 +23,10 @@ from lingua_scheduler.commands.init_files import (
     SETTINGS,
     InitOptions,
     make_files,
+    write_tokens,
 )
 from lingua_scheduler.config import check_settings, load_settings
-from lingua_wire.errors import ConfigError
+from lingua_wire.errors import ConfigError, LinguaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +55,7 @@ def network_address() -> str:
 def shared_settings(settings: Settings, address: str) -> Settings:
     """Return the settings of a service for this network, with keys and a certificate of its own."""
     if settings.auth.client_keys or settings.auth.node_keys or settings.server.tls_cert_file:
-        problem = "the settings have keys or a certificate: serve with them, without --share"
+        problem = "the settings have keys or a certificate: `lingua serve` without --share has them"
         raise ConfigError("auth.client_keys", problem)
     folder = share_folder(settings)
     made = _made(folder)
@@ -62,6 +63,8 @@ def shared_settings(settings: Settings, address: str) -> Settings:
         # Keys and certificate belong together: another address means another service.
         make_files(_options(folder, address, settings.server.port), force=True)
         made = load_settings(folder / SETTINGS, {})
+    else:
+        _renew_tokens(folder, made)
     server = msgspec.structs.replace(
         settings.server,
         host=address,
@@ -71,6 +74,15 @@ def shared_settings(settings: Settings, address: str) -> Settings:
     shared = msgspec.structs.replace(settings, server=server, auth=made.auth)
     check_settings(shared)
     return shared
+
+
+def _renew_tokens(folder: Path, made: Settings) -> None:
+    """Replace the tokens of a former start, which may have expired; the keys stay."""
+    keys = TokenKeys(made.auth.client_keys, made.auth.node_keys)
+    try:
+        write_tokens(folder, keys, NODE_ID)
+    except OSError as error:
+        raise LinguaError(f"cannot write {error.filename}: {error.strerror}") from error
 
 
 def share_folder(settings: Settings) -> Path:
@@ -94,22 +106,26 @@ def _options(folder: Path, address: str, port: int) -> InitOptions:
 
 
 def share_text(settings: Settings, url: str) -> str:
-    """Return what is printed: the address, its code, and what browsers will say."""
-    return "\n".join(_lines(settings, url))
+    """Return what `lingua serve` prints: how phones come here, and how a node does."""
+    return "\n".join((*page_lines(settings, url), *_node_lines(settings, url)))
 
 
-def _lines(settings: Settings, url: str) -> Iterator[str]:
+def page_lines(settings: Settings, url: str) -> Iterator[str]:
+    """Return the address of the page, its code, and what browsers will say."""
     keys = TokenKeys(settings.auth.client_keys, settings.auth.node_keys)
     page = f"{url}/#token={keys.issue_client(rooms=True, ttl_s=TOKEN_S).reveal()}"
-    folder = share_folder(settings)
-    certificate = folder / CERTIFICATE
     yield "for the phones in this network: open this address, or point a camera at the code"
     yield f"  {page}"
     yield half_blocks(qr_code(page))
     yield f"Whoever has the code can speak and listen here for {TOKEN_S // 3600} hours."
     yield "Browsers will warn that nobody vouches for the certificate: this machine has made it."
     yield "`Advanced`, `Proceed` goes on, and the microphone works after that. Its fingerprint:"
-    yield f"  {fingerprint(certificate)}"
+    yield f"  {fingerprint(share_folder(settings) / CERTIFICATE)}"
+
+
+def _node_lines(settings: Settings, url: str) -> Iterator[str]:
+    folder = share_folder(settings)
+    certificate = folder / CERTIFICATE
     node_url = f"{url.replace('http', 'ws', 1)}/ws/node"
     yield "a node on this machine:"
     yield (

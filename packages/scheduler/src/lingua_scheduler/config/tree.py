@@ -58,7 +58,10 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     tls_key_file: Annotated[str, _text("The private key (PEM) of `tls_cert_file`.")] = ""
     behind_proxy: Annotated[
         bool,
-        _text("A proxy terminates TLS: listening without TLS beyond loopback is allowed."),
+        _text(
+            "A proxy terminates TLS and names its clients (`X-Forwarded-For`): listening without "
+            "TLS beyond loopback is allowed."
+        ),
     ] = False
     origins: Annotated[
         tuple[str, ...],

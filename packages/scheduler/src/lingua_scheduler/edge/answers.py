@@ -7,6 +7,8 @@ milliseconds, and its name says so. `edge/views.py` builds them; `lingua session
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from lingua_wire.shared import (  # noqa: TC001 msgspec reads them at run time
@@ -339,6 +341,9 @@ class WebLanguage(ApiAnswer, frozen=True, kw_only=True):
     name: str
 
 
+Sockets = Literal["open", "full", "full_for_address", "draining", "origin_not_allowed"]
+
+
 class WebConfig(ApiAnswer, frozen=True, kw_only=True):
     """What the page for people asks before it opens a session."""
 
@@ -349,3 +354,7 @@ class WebConfig(ApiAnswer, frozen=True, kw_only=True):
     languages: tuple[WebLanguage, ...]
     # `en>es`: spoken English becomes Spanish. Only those that nodes declare.
     pairs: tuple[str, ...]
+    # Whether a page of the given origin would get a socket now, and else when to try again. A
+    # browser does not tell its page why one was refused.
+    sockets: Sockets
+    retry_after_s: int

@@ -14,7 +14,7 @@ from lingua_scheduler.auth.bearer import bearer_token
 from lingua_scheduler.auth.policy import NOT_IN_ROOM
 from lingua_scheduler.auth.tokens import InvalidToken
 from lingua_scheduler.edge import token_advice
-from lingua_scheduler.edge.request_head import is_loopback, is_origin_allowed
+from lingua_scheduler.edge.request_head import client_address, is_loopback, is_origin_allowed
 from lingua_wire.codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -94,6 +94,13 @@ class Guard:
             raise Problem(403, ErrorCode.FORBIDDEN, problem)
         return grant
 
+    def address(self, request: web.Request) -> str:
+        """Return the caller's address; behind a proxy the one that the proxy names."""
+        peer = request.remote or ""
+        if not self._behind_proxy:
+            return peer
+        return client_address(peer, ",".join(request.headers.getall("X-Forwarded-For", ())))
+
     def _admin_of(self, request: web.Request) -> ClientGrant:
         grant = self._grant_of(request, token_advice.ADMIN)
         if not grant.allows("admin"):
@@ -120,12 +127,16 @@ class Guard:
 
     def _check_page(self, request: web.Request, route: ApiRoute) -> None:
         """Refuse changes that a web page of another origin requests through a user's browser."""
-        origin, host = request.headers.get("Origin"), request.headers.get("Host", "")
+        origin = request.headers.get("Origin")
         if route.method == "GET" or origin is None:
             return
-        near = _by_loopback(request)
-        if not is_origin_allowed(origin, host, self._origins, by_loopback=near):
+        if not self.allows_page(request, origin):
             raise Problem(403, ErrorCode.FORBIDDEN, "origin not allowed")
+
+    def allows_page(self, request: web.Request, origin: str) -> bool:
+        """Tell whether a page of this origin may change things, and open sockets."""
+        host, near = request.headers.get("Host", ""), _by_loopback(request)
+        return is_origin_allowed(origin, host, self._origins, by_loopback=near)
 
     def _check_host(self, request: web.Request, route: ApiRoute) -> None:
         """Refuse, if no keys are set, a host name that anybody may have pointed at this machine."""

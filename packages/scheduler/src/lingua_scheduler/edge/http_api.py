@@ -82,7 +82,7 @@ class HttpApi:
         self._guard = Guard(instance.settings.server, gate)
         self._rooms = rooms = RoomPages(instance, self._guard, gate)
         self._openai = OpenAiPages(instance, self._guard)
-        self.web = WebPages(instance, gate)
+        self.web = WebPages(instance, gate, self._guard)
         deployment = DeploymentReader(instance, siblings)
         self._feed = ConsoleFeed(deployment, instance.tasks, instance.metrics)
         own = ApiRoute(path=f"{API}/openapi.json", summary="This document.", handler=self.openapi)

@@ -52,5 +52,7 @@ class ListenerOptions:
     # Origins of web pages that may connect; see `is_origin_allowed` for an empty list.
     origins: tuple[str, ...] = ()
     tls: ssl.SSLContext | None = None
+    # The peers are proxies, which name their clients; without one, such names are not believed.
+    behind_proxy: bool = False
     # Called with every error that a receiver or an accept function raises.
     on_error: Callable[[BaseException], None] = _log_error

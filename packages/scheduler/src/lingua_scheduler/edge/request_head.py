@@ -69,7 +69,7 @@ class RequestHead:
     headers: Mapping[str, str] = field(repr=False)
     # The offered subprotocols, in the peer's order.
     subprotocols: tuple[str, ...] = field(repr=False)
-    # The peer's address, as the socket reports it.
+    # The client's address: the socket's peer, or the one that a trusted proxy names.
     remote: str
 
 
@@ -204,6 +204,15 @@ def is_loopback(name: str) -> bool:
 def address_in(name: tuple[str, int] | None) -> str:
     """Return the address in a socket's name; an IPv4-mapped IPv6 address as plain IPv4."""
     return name[0].removeprefix("::ffff:") if name else ""
+
+
+def client_address(peer: str, forwarded: str) -> str:
+    """Return the client that a proxy has named (`X-Forwarded-For`), or the peer if it has not.
+
+    The last name is the proxy's own. Those before it may have been written by anybody.
+    """
+    last = forwarded.rpartition(",")[2].strip(" \t")
+    return last.removeprefix("::ffff:") if _is_ip(last) else peer
 
 
 def cap_key(remote: str) -> str:

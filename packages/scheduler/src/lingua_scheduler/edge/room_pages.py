@@ -214,7 +214,7 @@ class RoomPages:
         """Return the function that aiohttp calls for a route."""
 
         async def serve(request: web.Request) -> web.StreamResponse:
-            visitor = Visitor(self._guard.guest(request, route), request.remote or "")
+            visitor = Visitor(self._guard.guest(request, route), self._guard.address(request))
             asked = read_query(request, route) or await read_body(request, route)
             try:
                 answer: web.StreamResponse = await route.handler(RoomCall(request, visitor, asked))

@@ -204,6 +204,7 @@ def _front(
             ),
             origins=server.origins,
             tls=_tls(server),
+            behind_proxy=server.behind_proxy,
             on_error=instance.failed,
         ),
     )

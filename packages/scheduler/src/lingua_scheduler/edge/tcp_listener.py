@@ -3,8 +3,8 @@
 A `_RequestReader` reads the head of a connection's first request. The connection counts against the
 limits from the start; TLS and the request head have bounded time and size. The path then decides:
 the connection goes to a `WebSocket`, to aiohttp, or gets a plain refusal. The listener does not
-know tokens or sessions: a route's `accept` decides, and refuses by raising `Refusal`. Addresses are
-those of the TCP socket; headers about addresses are ignored.
+know tokens or sessions: a route's `accept` decides, and refuses by raising `Refusal`. Connections
+are counted by the address of the TCP socket; what a proxy says of its client is for the receiver.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from lingua_scheduler.edge.request_head import (
     RequestHead,
     address_in,
     cap_key,
+    client_address,
     first_values,
     is_loopback,
     is_origin_allowed,
@@ -186,20 +187,26 @@ class TcpListener:
 
     def register(self, remote: str, kind: int = NOT_TAKEN) -> _Connection:
         """Count a new connection, or refuse it over a limit, before any other work is done."""
-        limits = self.options.limits
         key = cap_key(remote)
-        if self._is_closing:
-            raise Refusal(503, "going away")
-        if 0 < limits.connections_max <= len(self._connections):
-            raise Refusal(503, "too many connections", {"Retry-After": "5"})
-        if 0 < limits.connections_per_ip_max <= self._per_ip[key]:
-            raise Refusal(429, "too many connections from this address", {"Retry-After": "5"})
+        if (refusal := self.refusal_of(key)) is not None:
+            raise refusal
         connection = _Connection(self, key, kind)
         self._connections.add(connection)
         self.taken[kind] += 1
         self._per_ip[key] += 1
         self._is_empty.clear()
         return connection
+
+    def refusal_of(self, key: str) -> Refusal | None:
+        """Return why one more connection of a peer is refused; None if it is not."""
+        limits = self.options.limits
+        if self._is_closing:
+            return Refusal(503, "going away", {"Retry-After": "1"})
+        if 0 < limits.connections_max <= len(self._connections):
+            return Refusal(503, "too many connections", {"Retry-After": "5"})
+        if 0 < limits.connections_per_ip_max <= self._per_ip[key]:
+            return Refusal(429, "too many connections from this address", {"Retry-After": "5"})
+        return None
 
     def unregister(self, connection: _Connection) -> None:
         """Remove an ended connection from the count; safe to repeat."""
@@ -229,6 +236,8 @@ class TcpListener:
         offered = listed(headers.get("sec-websocket-protocol", ""))
         chosen = next((name for name in offered if name in route.subprotocols), None)
         remote = address_in(transport.get_extra_info("peername"))
+        if self.options.behind_proxy:
+            remote = client_address(remote, headers.get("x-forwarded-for", ""))
         websocket = WebSocket(route.limits, remote, chosen, self.options.on_error, self._forget)
         websocket.receiver = route.accept(
             websocket, RequestHead(path, first_values(query), headers, offered, remote)
@@ -517,6 +526,10 @@ class _HttpConnection(asyncio.Protocol):
         self._handler.connection_made(transport)
         self.data_received(data)
 
+    def refusal_of_another(self) -> Refusal | None:
+        """Return why one more connection of this peer would be refused; None if it would not."""
+        return self._listener.refusal_of(self._connection.key)
+
     def upgrade(self, request: web.BaseRequest) -> web.StreamResponse:
         """Open a WebSocket on a kept-alive connection, as proxies and connection pools request.
 
@@ -566,6 +579,15 @@ class _HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._connection.leave()
         self._handler.connection_lost(exc)
+
+
+def refusal_of_another(request: web.BaseRequest) -> Refusal | None:
+    """Return why one more connection of a request's peer would be refused; None if it would not.
+
+    A browser opens one for a WebSocket, and does not tell its page why it got none.
+    """
+    connection = request.transport.get_protocol() if request.transport else None
+    return connection.refusal_of_another() if isinstance(connection, _HttpConnection) else None
 
 
 def _raw_head(request: web.BaseRequest) -> bytes:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 import mimetypes
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from aiohttp import web
+from msgspec import Meta, Struct
 
 from lingua_scheduler.edge import answers
 from lingua_scheduler.edge.routes import ApiRoute
+from lingua_scheduler.edge.tcp_listener import refusal_of_another
 from lingua_web import STATIC
 from lingua_wire import __version__
 from lingua_wire.language_names import NAMES
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from lingua_scheduler.auth.gate import TokenGate
     from lingua_scheduler.edge.api_call import ApiCall
+    from lingua_scheduler.edge.guard import Guard
     from lingua_scheduler.jobs.placement import PoolView
     from lingua_scheduler.runtime.instance import Instance
 
@@ -77,11 +80,19 @@ PAGES: Final = (
     ("/room/{code}/overlay", "stage.html", "The captions of a room on a transparent background."),
     ("/console", CONSOLE, "The operators' page."),
 )
+# An instance that stops is replaced by another one soon.
+RESTART_S: Final = 2
 # A fleet that serves everything is told as such, not as a list of all pairs.
 PAIRS_MAX: Final = 2000
 LANGUAGE_NAMES: Final = dict(
     reversed([(code, name) for code, _, name in (one.partition(" ") for one in NAMES.split(","))])
 )
+
+
+class WebConfigQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The origin of the page that asks, as it would open a socket."""
+
+    origin: Annotated[str, Meta(max_length=256)] = ""
 
 
 class StaticFile:
@@ -115,9 +126,10 @@ class StaticFile:
 class WebPages:
     """The pages, the files they load, and what they ask before a session."""
 
-    def __init__(self, instance: Instance, gate: TokenGate) -> None:
+    def __init__(self, instance: Instance, gate: TokenGate, guard: Guard) -> None:
         self._instance = instance
         self._gate = gate
+        self._guard = guard
         self._files = {
             path.relative_to(STATIC).as_posix(): StaticFile(path)
             for path in sorted(STATIC.rglob("*"))
@@ -128,6 +140,7 @@ class WebPages:
             summary="What the page needs to know before it opens a session.",
             handler=self.config,
             access="open",
+            query=WebConfigQuery,
             answer=answers.WebConfig,
         )
         self.routes = (*(self._page_route(*page) for page in PAGES), config)
@@ -137,9 +150,26 @@ class WebPages:
         router.add_get("/assets/{name:.+}", self._asset)
         router.add_get("/sdk/{name:.+}", self._sdk_file)
 
-    async def config(self, _: ApiCall) -> answers.WebConfig:
-        """Return the languages that nodes serve now, and whether a token is needed."""
-        return web_config(self._instance.fleet.pools, tokens_required=self._gate.asks_clients)
+    async def config(self, call: ApiCall) -> answers.WebConfig:
+        """Return the languages that nodes serve now, and what a socket needs."""
+        sockets, retry_after_s = self._sockets(call)
+        return web_config(
+            self._instance.fleet.pools,
+            tokens_required=self._gate.asks_clients,
+            sockets=sockets,
+            retry_after_s=retry_after_s,
+        )
+
+    def _sockets(self, call: ApiCall) -> tuple[answers.Sockets, int]:
+        if self._instance.lifecycle.is_draining:
+            return "draining", RESTART_S
+        if call.query.origin and not self._guard.allows_page(call.request, call.query.origin):
+            return "origin_not_allowed", 0
+        refusal = refusal_of_another(call.request)
+        if refusal is None:
+            return "open", 0
+        retry_after_s = int(refusal.headers["Retry-After"])
+        return ("full_for_address" if refusal.status == 429 else "full"), retry_after_s
 
     def _page_route(self, path: str, name: str, summary: str) -> ApiRoute:
         async def page(call: ApiCall) -> web.Response:
@@ -161,7 +191,13 @@ class WebPages:
         return file
 
 
-def web_config(pools: Iterable[PoolView], *, tokens_required: bool) -> answers.WebConfig:
+def web_config(
+    pools: Iterable[PoolView],
+    *,
+    tokens_required: bool,
+    sockets: answers.Sockets = "open",
+    retry_after_s: int = 0,
+) -> answers.WebConfig:
     """Return what everyone may know of the fleet: the languages that public nodes serve."""
     public = [pool.can for pool in pools if not pool.can.owner]
     serves_any = any(can.serves_any for can in public)
@@ -181,4 +217,6 @@ def web_config(pools: Iterable[PoolView], *, tokens_required: bool) -> answers.W
             for code in sorted(codes)
         ),
         pairs=tuple(sorted(pairs))[:PAIRS_MAX],
+        sockets=sockets,
+        retry_after_s=retry_after_s,
     )

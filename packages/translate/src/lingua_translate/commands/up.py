@@ -1,8 +1,9 @@
 """`lingua up`: everything on this machine, in one command: a scheduler, a node, and its models.
 
 The scheduler is the one of the settings, with its port and its data; both processes are children
-that end with this one, however it ends. For this machine alone: a service for others is started by
-`lingua serve` and `lingua node`, with the keys that `lingua init` makes.
+that end with this one, however it ends. For this machine alone, or with `--share` for the phones in
+this network. A service for others is started by `lingua serve` and `lingua node`, with the keys
+that `lingua init` makes.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Final
 
+from lingua_cli.certificates import tls_of
 from lingua_cli.command_name import command_name
 from lingua_cli.terminal import output_errors, stoppable
 from lingua_node.machine import default_node_id
+from lingua_scheduler.commands.init_files import ADMIN_TOKEN, CERTIFICATE, NODE_TOKEN
 from lingua_scheduler.commands.nodes import listed
 from lingua_scheduler.commands.scheduler_client import SchedulerClient
-from lingua_scheduler.commands.serve import settings_for
+from lingua_scheduler.commands.serve import add_share, settings_for
+from lingua_scheduler.commands.share import NODE_ID, page_lines, share_folder
 from lingua_scheduler.config.consistency import is_loopback
 from lingua_scheduler.edge.answers import NodeAnswer, NodePage
 from lingua_scheduler.edge.listen_errors import AddressUnusable, instance_at
@@ -26,7 +30,7 @@ from lingua_speech import presets
 from lingua_speech.commands.models import installed_line, progress_on
 from lingua_speech.commands.voice import add_voice, voice_words
 from lingua_speech.models import default_store
-from lingua_translate.local import ServiceFailed, own_service
+from lingua_translate.local import ServiceAccess, ServiceFailed, own_service
 from lingua_wire.errors import ConfigError, LinguaError
 
 if TYPE_CHECKING:
@@ -48,6 +52,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.set_defaults(run=run_up, host=None)
     parser.add_argument("--port", type=int, help="port to listen on (default: 5010; 0: a free one)")
+    add_share(parser)
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument(
         "--engines",
@@ -63,7 +68,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run_up(args: argparse.Namespace) -> int:
     """Run until Ctrl-C; exit code 0 if it was up until then, 130 if not, 1 if something failed."""
     settings = settings_for(args)
-    check_for_this_machine(settings)
+    if args.share is None:
+        check_for_this_machine(settings)
     check_unused(settings)
     if not args.simulate:
         prepare_engines(args.engines, args.voice)
@@ -91,7 +97,8 @@ def check_unused(settings: Settings) -> None:
         if probe.connect_ex((host, port)) != 0:
             return
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    if instance := instance_at(f"{url}/health"):
+    # One that has a certificate says nothing to a stranger.
+    if not settings.server.tls_cert_file and (instance := instance_at(f"{url}/health")):
         raise LinguaError(
             f"a scheduler runs at {url} already (instance {instance}): `lingua nodes` shows its "
             "nodes, `lingua node --engines default` adds one"
@@ -120,8 +127,9 @@ async def stay_up(args: argparse.Namespace, settings: Settings) -> int:
     try:
         with stoppable():
             print("starting a scheduler and a node …", flush=True)
-            async with own_service(serve_words(args, settings), node_words(args), note) as service:
-                print(await asyncio.to_thread(greeting, service), flush=True)
+            words = serve_words(args, settings), node_words(args, settings)
+            async with own_service(*words, note, access_of(settings)) as service:
+                print(await asyncio.to_thread(greeting, service, settings), flush=True)
                 is_up = True
                 child = await service.ended()
                 told = f"{child.name} has ended (exit code {child.exit_code}):"
@@ -137,14 +145,28 @@ def serve_words(args: argparse.Namespace, settings: Settings) -> list[str]:
     """Return the command of the scheduler."""
     named = ["--config", str(args.config)] if args.config else []
     port = ["--port", str(settings.server.port)]
-    return [*named, "serve", *port, "--log-level", "warning", "--log-json"]
+    share = [] if args.share is None else ["--share", settings.server.host]
+    return [*named, "serve", *port, *share, "--log-level", "warning", "--log-json"]
 
 
-def node_words(args: argparse.Namespace) -> list[str]:
-    """Return the arguments of the node."""
+def node_words(args: argparse.Namespace, settings: Settings) -> list[str]:
+    """Return the arguments of the node; of a shared service it needs the token."""
     engines = ["--engines", *args.engines, *voice_words(args.voice)]
     kind = ["--simulate"] if args.simulate else engines
-    return [*kind, "--node-id", default_node_id()]
+    if args.share is None:
+        return [*kind, "--node-id", default_node_id()]
+    folder = share_folder(settings)
+    trust = ["--ca", str(folder / CERTIFICATE), "--token-file", str(folder / NODE_TOKEN)]
+    return [*kind, "--node-id", NODE_ID, *trust]
+
+
+def access_of(settings: Settings) -> ServiceAccess:
+    """Return how this process asks the scheduler about its nodes."""
+    if not settings.auth.client_keys:
+        return ServiceAccess()
+    folder = share_folder(settings)
+    token = (folder / ADMIN_TOKEN).read_text(encoding="utf-8").strip()
+    return ServiceAccess(token, tls_of(folder / CERTIFICATE))
 
 
 def note(line: str) -> None:
@@ -152,12 +174,16 @@ def note(line: str) -> None:
     print(f"  {line}", flush=True)
 
 
-def greeting(service: PrivateService) -> str:
-    """Print that it is up, and what to do with it."""
-    lingua, url = command_name(), service.http_url
+def greeting(service: PrivateService, settings: Settings) -> str:
+    """Return that it is up, and what to do with it."""
+    lingua, url, access = command_name(), service.http_url, service.access
+    scheduler = SchedulerClient(url, access.token or None, access.tls)
+    nodes = scheduler.get("/api/v1/nodes", NodePage, limit=10).nodes
+    if access.token:
+        up = ("", "lingua is up (Ctrl-C ends it)", f"  translates   {directions(nodes)}", "")
+        return "\n".join((*up, *page_lines(settings, url)))
     where = "" if url.endswith(":5010") else f" --url {url}"
     talk = "" if url.endswith(":5010") else f" --url {service.session_url}"
-    nodes = SchedulerClient(url, None).get("/api/v1/nodes", NodePage, limit=10).nodes
     first, second = example_pair(nodes)
     return "\n".join(
         (

@@ -10,10 +10,18 @@ deployment, and nothing is left behind. It knows no engine: the node gets the na
 
 from lingua_translate.local.service import (
     PrivateService,
+    ServiceAccess,
     ServiceFailed,
     own_service,
     private_service,
     unserved_pairs,
 )
 
-__all__ = ["PrivateService", "ServiceFailed", "own_service", "private_service", "unserved_pairs"]
+__all__ = [
+    "PrivateService",
+    "ServiceAccess",
+    "ServiceFailed",
+    "own_service",
+    "private_service",
+    "unserved_pairs",
+]

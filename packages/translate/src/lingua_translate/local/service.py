@@ -16,7 +16,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,6 +56,14 @@ class ServiceFailed(LinguaError):
         super().__init__(f"{what}\n{tail}" if tail else what)
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceAccess:
+    """What a scheduler for others asks of those who ask it: a token, and trust in its name."""
+
+    token: str = field(default="", repr=False)
+    tls: ssl.SSLContext | None = None
+
+
 @dataclass(slots=True)
 class PrivateService:
     """A running private scheduler."""
@@ -63,6 +71,7 @@ class PrivateService:
     http_url: str
     scheduler: Child
     node: Child | None = None
+    access: ServiceAccess = ServiceAccess()
 
     @property
     def is_running(self) -> bool:
@@ -134,7 +143,10 @@ async def private_service(
 
 @asynccontextmanager
 async def own_service(
-    serve_words: Sequence[str], node_words: Sequence[str], say: Callable[[str], None]
+    serve_words: Sequence[str],
+    node_words: Sequence[str],
+    say: Callable[[str], None],
+    access: ServiceAccess | None = None,
 ) -> AsyncIterator[PrivateService]:
     """Run the scheduler of the settings, and a node if there are arguments for it, as children.
 
@@ -143,7 +155,8 @@ async def own_service(
     async with AsyncExitStack() as stack:
         scheduler = await Child.start("the scheduler", serve_words, os.environ)
         stack.push_async_callback(scheduler.end)
-        service = PrivateService(await _address(scheduler), scheduler)
+        address = await _address(scheduler)
+        service = PrivateService(address, scheduler, access=access or ServiceAccess())
         # Its log; the caller prints where it listens.
         scheduler.watch(lambda line: say(line) if line.startswith("{") else None)
         if node_words:
@@ -231,7 +244,9 @@ async def _until_served(service: PrivateService, pairs: Pairs) -> None:
     ready_until = 0.0
     while service.is_running and monotonic() < (ready_until or until):
         if any(one["status"] == "ready" for one in await _nodes(service)):
-            missing = await unserved_pairs(service.http_url, pairs)
+            missing = await unserved_pairs(
+                service.http_url, pairs, service.access.token, service.access.tls
+            )
             if not missing:
                 return
             # The node has announced its languages; but parts of it may still be loading.
@@ -262,8 +277,9 @@ def _directions(can: Mapping[str, Any] | None) -> str:
 
 async def _nodes(service: PrivateService) -> list[dict[str, Any]]:
     """Return the scheduler's view of the node; nothing if it ends, or is busy."""
+    url, access = f"{service.http_url}/api/v1/nodes?limit=10", service.access
     try:
-        page = await asyncio.to_thread(_get, f"{service.http_url}/api/v1/nodes?limit=10", "")
+        page = await asyncio.to_thread(_get, url, access.token, access.tls)
     except OSError:
         return []
     return list(page["nodes"])

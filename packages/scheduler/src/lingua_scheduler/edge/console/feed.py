@@ -29,8 +29,9 @@ PERIOD_S: Final = 1.0
 READERS_MAX: Final = 500
 # Events that a reader may be behind.
 BEHIND_MAX: Final = 8
-# Readers that are given an event at once, and the time over which all of them are.
-AT_ONCE: Final = 8
+# Readers that are given an event at once, and the time over which all of them are. Each is a task
+# that writes; an utterance takes some ten turns of the loop and waits behind each such group.
+AT_ONCE: Final = 2
 SPREAD_S: Final = 0.4
 
 

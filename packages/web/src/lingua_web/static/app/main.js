@@ -14,7 +14,8 @@ const byId = (id) => document.getElementById(id);
 const TYPES = { txt: "text/plain", srt: "application/x-subrip", vtt: "text/vtt" };
 // Quiet speech must move the meter too: it shows loudness as ears hear it.
 const METER_FLOOR_DB = -50;
-const RETRY_S = 5;
+// How often a page without any translator looks for one.
+const LOOK_MS = 4000;
 
 const state = { name: "idle", served: new ServedLanguages(), wantedRoom: "" };
 const notice = new Notice();
@@ -147,16 +148,22 @@ async function showProblem(code, { details, isPassing = false, retryAfterMs = 0 
   // What was missed is told in its place among the words.
   const isAboutOneSentence = isPassing && details?.utterance_index !== undefined;
   if (isAboutOneSentence && code !== "BUSY") return undefined;
-  if (code === "BUSY" && retryAfterMs) return notice.showFull(retryAfterMs / 1000, start);
+  if (code === "BUSY" && retryAfterMs) return notice.showWait("full", retryAfterMs / 1000, start);
   notice.show(sentence(code));
   return undefined;
 }
 
 async function showUnreachable() {
-  const { problem, retryInS = RETRY_S } = await askConfig();
-  // It answers, but opens no socket: it has as many conversations as it takes.
-  if (problem !== "unreachable") notice.showFull(retryInS, start);
-  else notice.show(text("unreachable"), [{ label: text("tryAgain"), act: start }]);
+  const { problem = "noSocket", retryInS } = await askConfig();
+  showRefusal(problem, retryInS, start);
+}
+
+/** The service cannot be used now: say what it says, and when the page tries again. */
+function showRefusal(problem, retryInS, again) {
+  if (problem === "wrongAddress") notice.show(text(problem, { origin: location.origin }));
+  else if (problem === "unreachable") {
+    notice.show(text(problem), [{ label: text("tryAgain"), act: again }]);
+  } else notice.showWait(problem, retryInS, again);
 }
 
 function askForToken() {
@@ -356,9 +363,29 @@ function restore() {
 async function refreshConfig() {
   const { config, problem, retryInS } = await askConfig();
   if (config) state.served = new ServedLanguages(config);
-  else if (problem === "full") notice.showFull(retryInS, refreshConfig);
-  else notice.show(text("unreachable"), [{ label: text("tryAgain"), act: refreshConfig }]);
+  else showRefusal(problem, retryInS, refreshConfig);
   return config;
+}
+
+/** Of what is served, the languages of this person, as far as they are known. */
+function guessLanguages() {
+  const remembered = kept.get("languages", {});
+  const guess = state.served.guess(navigator.languages ?? [], remembered);
+  conversation.languages = { ...guess, reads: remembered.reads || guess.source };
+  showLanguages();
+}
+
+/** Nobody translates: say so, and look again until somebody does. */
+async function waitForNodes() {
+  const words = text("noNodeAtAll");
+  notice.show(words);
+  while (state.served.isEmpty) {
+    await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+    const { config } = await askConfig();
+    if (config) state.served = new ServedLanguages(config);
+  }
+  if (notice.words === words) notice.hide();
+  if (!conversation.room && !conversation.isSpeaking) guessLanguages();
 }
 
 /** `/room/CODE`: a button joins, because only a press lets a page make sounds. */
@@ -383,15 +410,11 @@ async function main() {
   restore();
   conversation.token = token;
   if (config.config) state.served = new ServedLanguages(config.config);
-  else if (config.problem === "full") notice.showFull(config.retryInS, refreshConfig);
-  else notice.show(text("unreachable"), [{ label: text("tryAgain"), act: refreshConfig }]);
-  const remembered = kept.get("languages", {});
-  const guess = state.served.guess(navigator.languages ?? [], remembered);
-  conversation.languages = { ...guess, reads: remembered.reads || guess.source };
-  showLanguages();
+  else showRefusal(config.problem, config.retryInS, refreshConfig);
+  guessLanguages();
   byId("talk").disabled = false;
   if (config.config?.tokens_required && !token) askForToken();
-  if (state.served.isEmpty && config.config) notice.show(text("noNodeAtAll"));
+  if (state.served.isEmpty && config.config) waitForNodes();
   wantRoom();
   view.showState("idle");
 }

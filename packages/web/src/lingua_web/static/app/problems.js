@@ -64,6 +64,11 @@ export class Notice {
     if (kind === "news") this.#timer = setTimeout(() => this.hide(), NEWS_MS);
   }
 
+  /** What is shown; empty if nothing is. */
+  get words() {
+    return this.#box.hidden ? "" : this.#text.textContent;
+  }
+
   hide() {
     clearInterval(this.#timer);
     this.#box.hidden = true;
@@ -87,14 +92,14 @@ export class Notice {
     this.show(`${text("noNode", names)} ${rest}`, choices);
   }
 
-  /** The service is full: count down, then try again. */
-  showFull(retryInS, again) {
+  /** The service takes nobody now: tell why, count down, then try again. */
+  showWait(why, retryInS, again) {
     let left = Math.ceil(retryInS);
     const choices = [{ label: text("tryAgain"), act: again }];
-    this.show(text("full", { seconds: left }), choices);
+    this.show(text(why, { seconds: left }), choices);
     this.#timer = setInterval(() => {
       left -= 1;
-      if (left > 0) this.#text.textContent = text("full", { seconds: left });
+      if (left > 0) this.#text.textContent = text(why, { seconds: left });
       else {
         this.hide();
         again();

@@ -2,7 +2,13 @@
 
 import { ofTab } from "./memory.js";
 
-const FULL_S = 5;
+const RETRY_S = 5;
+// What the service says by its status; which text tells it.
+const BY_STATUS = { 429: "fullHere", 503: "full" };
+const BY_SOCKETS = {
+  full: "full", full_for_address: "fullHere", draining: "restarting",
+  origin_not_allowed: "wrongAddress",
+};
 
 /** The token of a link (`#token=…`), or the one that was used before in this tab. */
 export function takeToken() {
@@ -19,18 +25,26 @@ export function keepToken(token) {
   ofTab.set("token", token || null);
 }
 
-/** @returns {Promise<{config?: object, problem?: string, retryInS?: number}>} */
+/**
+ * What the service is, or why it cannot be used now. A browser does not tell a page why a socket
+ * was refused; this asks the service, which refuses requests for the same reasons or tells them.
+ * @returns {Promise<{config?: object, problem?: string, retryInS?: number}>}
+ */
 export async function askConfig() {
+  const query = new URLSearchParams({ origin: location.origin });
   let response;
   try {
-    response = await fetch("/web/config.json", { cache: "no-store" });
+    response = await fetch(`/web/config.json?${query}`, { cache: "no-store" });
   } catch {
     return { problem: "unreachable" };
   }
-  if (response.ok) return { config: await response.json() };
-  const isFull = response.status === 429 || response.status === 503;
-  const retryInS = Number(response.headers.get("Retry-After")) || FULL_S;
-  return isFull ? { problem: "full", retryInS } : { problem: "unreachable" };
+  if (!response.ok) {
+    const retryInS = Number(response.headers.get("Retry-After")) || RETRY_S;
+    return { problem: BY_STATUS[response.status] ?? "unreachable", retryInS };
+  }
+  const config = await response.json();
+  const retryInS = config.retry_after_s || RETRY_S;
+  return { config, problem: BY_SOCKETS[config.sockets], retryInS };
 }
 
 /** A link for guests of a room; with tokens on it carries a short-lived token of its own. */

@@ -1,9 +1,11 @@
 // Stacked columns over the last hour, drawn as SVG. One column is one or several buckets of time.
+// Of a service that has just begun the last ten minutes: an hour would be empty but for its edge.
 // A pointer or the arrow keys choose a column; its numbers are told below the title.
 
 import { el, svg, sum, time } from "./format.js";
 
-const HOUR_MS = 3600_000;
+const MINUTE_MS = 60_000;
+const HOUR_MIN = 60, YOUNG_MIN = 10;
 const HEIGHT = 150, LEFT = 44, RIGHT = 8, TOP = 8, BOTTOM = 20;
 const COLUMN_PX = 5;
 // A bucket that has just begun says nothing about a rate.
@@ -49,9 +51,19 @@ export class Chart {
     this.draw();
   }
 
+  /** How many minutes are shown. */
+  get minutes() {
+    const oldestMs = this.rows.length ? this.rows[0].at_ms : this.nowMs;
+    return this.nowMs - oldestMs < YOUNG_MIN * MINUTE_MS ? YOUNG_MIN : HOUR_MIN;
+  }
+
+  get spanText() {
+    return this.minutes === HOUR_MIN ? "last hour" : `last ${this.minutes} minutes`;
+  }
+
   /** Put the buckets into columns of equal time. */
   columns(width) {
-    const buckets = HOUR_MS / this.bucketMs;
+    const buckets = this.minutes * MINUTE_MS / this.bucketMs;
     const most = Math.max(20, Math.floor((width - LEFT - RIGHT) / COLUMN_PX));
     const each = Math.ceil(buckets / most);
     const number = Math.ceil(buckets / each);
@@ -88,9 +100,10 @@ export class Chart {
       label.textContent = highest || !share ? this.format(top * share) : "";
       parts.push(label);
     }
-    for (const minutes of width < 400 ? [60, 30, 0] : [60, 45, 30, 15, 0]) {
-      const x = LEFT + (width - LEFT - RIGHT) * (1 - minutes / 60);
-      const anchor = minutes === 60 ? "start" : minutes ? "middle" : "end";
+    const whole = this.minutes, isNarrow = width < 400 || whole < HOUR_MIN;
+    for (const minutes of (isNarrow ? [1, 0.5, 0] : [1, 0.75, 0.5, 0.25, 0]).map((share) => share * whole)) {
+      const x = LEFT + (width - LEFT - RIGHT) * (1 - minutes / whole);
+      const anchor = minutes === whole ? "start" : minutes ? "middle" : "end";
       const label = svg("text", { x, y: HEIGHT - 5, class: `axis ${anchor}` });
       label.textContent = minutes ? `−${minutes} min` : "now";
       parts.push(label);
@@ -109,7 +122,7 @@ export class Chart {
     if (this.line) parts.push(...this.lineParts(columns, step, y));
     if (!highest) {
       const label = svg("text", { x: LEFT + (width - LEFT - RIGHT) / 2, y: TOP + inner / 2 + 4, class: "axis middle" });
-      label.textContent = "nothing in the last hour";
+      label.textContent = `nothing in the ${this.spanText}`;
       parts.push(label);
     }
     if (this.chosen !== null) {
@@ -164,7 +177,7 @@ export class Chart {
     const column = this.chosen === null
       ? columns.findLast((one) => sum(one.values) > 0 || one.line !== null)
       : columns[this.chosen];
-    let text = "nothing in the last hour";
+    let text = `nothing in the ${this.spanText}`;
     if (column) {
       const parts = this.series
         .map(([, label], i) => [label, column.values[i]])
@@ -177,7 +190,7 @@ export class Chart {
       text = `${time(column.at)}: ${all}${line}${detail}`;
     }
     this.readout.textContent = text;
-    this.drawing.setAttribute("aria-label", `${this.title}, last hour. ${text}. Arrow keys choose a time.`);
+    this.drawing.setAttribute("aria-label", `${this.title}, ${this.spanText}. ${text}. Arrow keys choose a time.`);
   }
 }
 

@@ -170,7 +170,7 @@ const letters = new Table(at("letters"), [
 
 const sessions = new Table(at("sessions"), [
   ["session", (one) => el("button", { type: "button", class: "plain", on: { click: () => tellStory(one.id) } }, short(one.id)), { head: true, depends: (one) => one.id }],
-  ["languages", (one) => `${one.source} → ${one.targets.join(", ")}`],
+  ["languages", (one) => `${one.source} › ${one.targets.join(", ")}`],
   ["now", (one) => [one.connected ? "" : "away", one.backlog ? `${one.backlog} waiting` : ""].filter(Boolean).join(", ") || "–"],
   ["room", (one) => one.room ?? "–"],
   ["open for", (one) => age(state.at_ms - one.opened_at_ms), { number: true }],

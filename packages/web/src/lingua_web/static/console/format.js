@@ -61,14 +61,14 @@ export function few(names, most = 6) {
 /** What a node or a pool translates, in few words. */
 export function languages(known) {
   if (!known) return "?";
-  if (known.pairs) return few(known.pairs.map((pair) => pair.replace(">", "→")));
+  if (known.pairs) return few(known.pairs.map((pair) => pair.replace(">", " › ")));
   const from = known.sources ? few(known.sources, 4) : "any";
   const to = known.targets ? few(known.targets, 4) : "any";
-  return `${from} → ${to}`;
+  return `${from} › ${to}`;
 }
 
 /** The demand of a queue, in few words: its directions, and whose it is. */
 export function demand(text) {
   const [directions, , , , tenant] = text.split("|");
-  return directions.replaceAll(">", "→").replaceAll(",", ", ") + (tenant ? ` for ${tenant}` : "");
+  return directions.replaceAll(">", " › ").replaceAll(",", ", ") + (tenant ? ` for ${tenant}` : "");
 }

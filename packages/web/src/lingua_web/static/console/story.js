@@ -40,7 +40,7 @@ async function jobsOf(session) {
 
 function about(session) {
   const facts = [
-    ["languages", `${session.source} → ${session.targets.join(", ")}`],
+    ["languages", `${session.source} › ${session.targets.join(", ")}`],
     ["open for", age(session.age_ms)],
     ["connected", session.connected ? "yes" : "no"],
     ["room", session.room ?? "none"],
