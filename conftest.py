@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
+
+# A busy machine may stall any example: no random test has a time limit.
+settings.register_profile("lingua", deadline=None)
+settings.load_profile("lingua")
 
 # Before they are imported, so that their assertions show the compared values.
 pytest.register_assert_rewrite("maintenance.damage", "jobs.deployment")

@@ -106,7 +106,7 @@ def messages(struct: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
 @pytest.mark.parametrize(
     ("struct", "pair"), EVERY, ids=lambda value: getattr(value, "__name__", "")
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_every_message_comes_back_from_its_bytes_as_it_was_and_says_no_more_than_it_must(
     struct: type[msgspec.Struct], pair: tuple[Codec[Any], Codec[Any]], data: st.DataObject
@@ -174,19 +174,19 @@ def is_message_or_invalid(codec: Codec[Any], data: bytes) -> None:
     codecs.encode_msgpack(message)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.binary(max_size=200), codec=st.sampled_from(CODECS))
 def test_bytes_of_any_kind_are_a_message_or_invalid(data: bytes, codec: Codec[Any]) -> None:
     is_message_or_invalid(codec, data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(value=PLAIN, codec=st.sampled_from(CODECS))
 def test_values_of_any_shape_are_a_message_or_invalid(value: Any, codec: Codec[Any]) -> None:
     is_message_or_invalid(codec, codec.encode(value))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data(), case=st.sampled_from(EVERY), form=st.sampled_from((0, 1)))
 def test_a_message_with_a_field_of_any_shape_is_a_message_or_invalid(
     data: st.DataObject, case: Any, form: int

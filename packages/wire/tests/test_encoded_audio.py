@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lingua_wire.codec import EMPTY_AUDIO, SERVER_MESSAGES, EncodedAudio, with_audio
@@ -62,7 +62,6 @@ def parts_of(
 @given(words=st.tuples(WORDS, WORDS, WORDS, WORDS), more=MORE, audio=SOUNDS)
 @example(words=('"tts_audio":""',) * 4, more={"tts_audio": ""}, audio=b"")
 @example(words=("\xa9tts_audio\xc4\x00",) * 4, more={"tts_audio": ""}, audio=b"\x00")
-@settings(deadline=None)
 def test_inserted_audio_gives_the_same_message(
     words: tuple[str, str, str, str], more: Any, audio: bytes
 ) -> None:

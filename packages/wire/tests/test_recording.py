@@ -243,7 +243,7 @@ def test_a_pipe_is_read_as_it_comes_though_its_length_is_not_known() -> None:
     assert b"".join(pieces) == PCM
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary(max_size=200), st.integers(0, 60), st.integers(0, 255))
 def test_whatever_the_bytes_are_it_is_a_recording_or_our_error(
     noise: bytes, place: int, value: int

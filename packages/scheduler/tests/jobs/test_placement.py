@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lingua_scheduler.jobs.fleet import node_view, pool_view
@@ -743,7 +743,6 @@ wishes = st.builds(
 
 
 @given(fleets, wishes)
-@settings(deadline=None)
 def test_whoever_is_chosen_may_take_it_and_nobody_could_when_nobody_is(
     fleet: CellFleet, wish: PlacementRequest
 ) -> None:
@@ -760,7 +759,6 @@ def test_whoever_is_chosen_may_take_it_and_nobody_could_when_nobody_is(
 
 
 @given(fleets, wishes)
-@settings(deadline=None)
 def test_without_a_named_node_no_broader_pool_is_taken_than_needed(
     fleet: CellFleet, wish: PlacementRequest
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lingua_scheduler.errors import InvalidDemand
@@ -78,7 +78,6 @@ def test_an_unknown_module_is_named_in_the_error() -> None:
 
 
 @given(st.sets(st.sampled_from(sorted(MODULES))).map(frozenset))
-@settings(deadline=None)
 def test_an_expanded_set_is_closed_and_holds_nothing_that_nobody_needs(
     asked: frozenset[str],
 ) -> None:
@@ -312,7 +311,6 @@ def test_a_text_with_another_number_of_parts_is_not_read(text: str) -> None:
 
 
 @given(demands)
-@settings(deadline=None)
 def test_a_demand_is_read_back_from_its_text(asked: Demand) -> None:
     read = Demand.parse(asked.text)
     assert read == asked

@@ -811,7 +811,6 @@ def examples(steps: int) -> settings:
     return settings(
         max_examples=max(1, steps // STEPS_PER_RUN),
         stateful_step_count=STEPS_PER_RUN,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
         print_blob=True,
     )

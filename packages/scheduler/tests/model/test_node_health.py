@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model.node_health import Health, after_beat, after_silence
@@ -160,7 +160,6 @@ RULES = st.builds(
 
 
 @given(st.text("+-.", max_size=20), RULES)
-@settings(deadline=None)
 def test_a_good_beat_never_harms_a_ready_node_and_a_bad_one_never_helps(
     life: str, rules: Rules
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lingua_scheduler.nodes.capability import (
@@ -203,7 +203,6 @@ declarations = st.builds(
 
 
 @given(declarations)
-@settings(deadline=None)
 def test_the_order_of_declarations_makes_no_difference(one: Declared) -> None:
     other = Declared(
         services={name: one.services[name][::-1] for name in reversed(list(one.services))},
@@ -265,7 +264,6 @@ def descriptor(can: Capability, services: list[str]) -> bytes:
 
 
 @given(declarations, st.data())
-@settings(deadline=None)
 def test_a_pool_is_read_back_with_the_services_that_work_now(
     one: Declared, data: st.DataObject
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lingua_scheduler.peers.messages import (
@@ -190,7 +190,6 @@ def test_what_cannot_be_read_says_why(change: dict[str, bytes | None], reason: s
 
 
 @given(st.lists(st.binary(max_size=12), max_size=16), st.binary(max_size=40))
-@settings(deadline=None)
 def test_nothing_in_an_entry_breaks_the_reader(junk: list[bytes], body: bytes) -> None:
     for fields in (
         junk,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lingua_scheduler.runtime.delivered import POSITIONS_MAX
@@ -136,7 +136,6 @@ def start_over(scene: Scene, epoch: str = "e2") -> None:
 
 
 @given(st.data(), st.integers(0, 12))
-@settings(deadline=None)
 def test_however_answers_overtake_or_repeat_each_other_each_outcome_goes_out_once_and_in_order(
     data: st.DataObject, count: int
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lingua_scheduler.session.ordering import Lane, LaneEntry
@@ -69,7 +69,6 @@ def test_an_empty_lane_releases_nothing() -> None:
 
 
 @given(st.data(), st.integers(1, 12))
-@settings(deadline=None)
 def test_any_arrival_order_releases_every_index_once_and_in_order(
     data: st.DataObject, count: int
 ) -> None:
@@ -153,7 +152,6 @@ def test_an_outcome_that_waits_still_holds_its_index() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=40), st.integers(1, 6))
-@settings(deadline=None)
 def test_never_more_than_the_window_is_on_its_way(
     steps: list[tuple[int, bool]], window: int
 ) -> None:
@@ -219,7 +217,6 @@ def test_an_empty_range_declares_nothing(unwanted_from: int) -> None:
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=14), st.data())
-@settings(deadline=None)
 def test_what_was_wanted_leaves_in_order_whatever_was_not(
     wanted: list[bool], data: st.DataObject
 ) -> None:
@@ -334,7 +331,6 @@ def test_at_the_end_of_a_session_every_hole_is_filled_with_its_reason() -> None:
 
 
 @given(st.sets(st.integers(0, 12), min_size=1), st.data())
-@settings(deadline=None)
 def test_every_index_up_to_the_last_leaves_once_with_its_outcome_or_as_missing(
     known: set[int], data: st.DataObject
 ) -> None:

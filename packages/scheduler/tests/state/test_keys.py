@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lingua_scheduler.errors import InvalidIdentifier
@@ -44,7 +44,6 @@ def test_a_key_is_named_by_family_and_rest() -> None:
 
 
 @given(st.integers(0, 1023), st.sampled_from(FAMILIES), ids)
-@settings(deadline=None)
 def test_all_keys_of_a_cell_share_its_slot(number: int, family: KeyFamily, rest: str) -> None:
     cell = Cell("lingua", number)
     assert key_slot(cell.key(family.pattern.partition(":")[0], rest)) == cell.slot
@@ -68,7 +67,6 @@ def test_an_instance_names_the_keys_of_its_streams() -> None:
 
 
 @given(ids)
-@settings(deadline=None)
 def test_all_keys_of_an_instance_share_a_slot_and_are_in_the_dictionary(instance: str) -> None:
     keys = InstanceKeys("lingua", instance)
     every = (keys.inbox, keys.dlq, keys.adopter, keys.absent)
@@ -154,7 +152,6 @@ def test_the_ring_of_four_from_the_third_is_the_fourth_the_first_and_the_second(
 
 
 @given(st.integers(1, 12), st.data())
-@settings(deadline=None)
 def test_the_ring_meets_every_other_cell_once(count: int, data: st.DataObject) -> None:
     cells = Cells("lingua", count)
     home = data.draw(st.sampled_from(cells.all))

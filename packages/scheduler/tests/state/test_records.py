@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lingua_scheduler.errors import InvalidDemand, InvalidNode
@@ -196,7 +196,6 @@ def test_a_reason_becomes_one_word(text: str, word: str) -> None:
 
 
 @given(st.text())
-@settings(deadline=None)
 def test_any_reason_survives_the_head_of_an_entry(text: str) -> None:
     word = reason_word(text)
     assert 1 <= len(word) <= 64
@@ -245,7 +244,6 @@ def test_scope_and_request_are_kept_apart() -> None:
 
 
 @given(requests, requests)
-@settings(deadline=None)
 def test_other_requests_and_other_scopes_are_other_jobs(
     one: tuple[str, str], other: tuple[str, str]
 ) -> None:

@@ -161,7 +161,7 @@ def test_very_long_text_is_translated_piece_by_piece(apertium: Apertium) -> None
 
 
 @given(st.text(max_size=60), st.sampled_from([("en", "es"), ("es", "en"), ("en", "fr")]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_text_is_too_strange(apertium: Apertium, text: str, direction: tuple[str, str]) -> None:
     said = apertium.translate(text, *direction, WATCH)
     assert bool(said) or not any(sign.isalnum() for sign in text)
