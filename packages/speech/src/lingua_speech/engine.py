@@ -111,6 +111,9 @@ class Hint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     continues: bool = False
     # Also translate into this language, if `About.pairs` contains it.
     translate_to: str = ""
+    # The transcript begins with these words, which were heard before: an engine may search only
+    # for the rest. Never for the transcript of a job.
+    known: str = ""
 
 
 class HeardWord(NamedTuple):

@@ -42,7 +42,7 @@ class RecognitionResult:
     unaccounted_ms: int
     failed: int
     # End of a word to the captions that show it for good: as it was said, and translated. Words
-    # have no times here: they are spread evenly over the voice.
+    # have no times here: they are spread evenly over the parts with voice.
     caption_lag_p50_s: float = 0.0
     caption_lag_p95_s: float = 0.0
     translated_lag_p50_s: float = 0.0

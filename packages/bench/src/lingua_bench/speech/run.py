@@ -113,7 +113,7 @@ async def _hear(name: str, service: PrivateService, joined: JoinedRecording) -> 
         partials=True,
         init={"enable_streaming_asr": True},
     )
-    log = CaptionLog(name.rpartition(">")[2])
+    log = CaptionLog(target, joined.recording)
     report = await interpret(RecordingSource(joined.recording, tail_ms=TAIL_MS), order, log)
     return recognition_of(name, joined, report, log)
 
