@@ -80,10 +80,10 @@ def test_it_does_not_serve_a_job_that_would_be_recognised_otherwise(hint: Hint) 
     run(scenario())
 
 
-def test_a_hearing_that_took_known_words_for_granted_serves_no_job() -> None:
+def test_a_draft_serves_no_job() -> None:
     async def scenario() -> None:
         prepared = HeadStart(SPOKEN)
-        prepared.add(await done(1200, hint=Hint(language="en", known="one")))
+        prepared.add(await done(1200, hint=Hint(language="en", is_draft=True)))
         assert await prepared.heard_upto(1200, ENGLISH) is None
         prepared.add(await done(1200, "two"))
         found = await prepared.heard_upto(1200, ENGLISH)

@@ -51,8 +51,8 @@ class Hearing:
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether all of it was searched, as for a job."""
-        return not self.hint.known
+        """Tell whether it was recognised as for a job."""
+        return not self.hint.is_draft
 
     def serves(self, hint: Hint) -> bool:
         """Tell whether a job with this hint would be recognised in the same way."""

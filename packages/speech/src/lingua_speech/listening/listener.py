@@ -1,7 +1,7 @@
 """Listens to speech that goes on: passes of the recogniser, one at a time for each utterance.
 
 A pass recognises everything that was said so far. Passes are made at intervals, for captions: these
-do not search the words again that are stable already. They are also made at once when the voice
+are drafts, which do not search stable words again. They are also made at once when the voice
 pauses, since the utterance may have ended: the job will need exactly that pass, so it is made in
 the same way as a job. Then also its translations and their speech are prepared. Passes have less
 urgency than jobs. When they become slow, they become rarer; if that does not help, the node stops
@@ -255,7 +255,7 @@ class UtteranceListener:
         sound = Sound(self._stream.audio[: 2 * (rate * upto_ms // 1000)], rate)
         hint = self._hint
         if urgency is Urgency.CAPTION:
-            hint = msgspec.structs.replace(hint, known=self._known())
+            hint = msgspec.structs.replace(hint, is_draft=True, known=self._known())
         hearing = Hearing(upto_ms, hint)
 
         async def hear() -> Transcript:

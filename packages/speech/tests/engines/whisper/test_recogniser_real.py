@@ -218,7 +218,7 @@ def test_known_words_begin_the_text_and_the_rest_is_found(
     for sound, _ in recordings:
         whole = engine.recognise(sound, ENGLISH, Unwatched())
         known = " ".join(whole.text.split()[:4])
-        rest = engine.recognise(sound, Hint(language="en", known=known), Unwatched())
+        rest = engine.recognise(sound, Hint(language="en", is_draft=True, known=known), Unwatched())
         assert rest.text.startswith(known)
         assert wrong(whole.text, rest.text) <= 1
         assert len(rest.words) == len(rest.text.split())
@@ -229,7 +229,7 @@ def test_words_that_were_plainly_not_said_are_not_taken_for_known(
 ) -> None:
     sound, _ = recordings[0]
     whole = engine.recognise(sound, ENGLISH, Unwatched())
-    misled = Hint(language="en", known="Seventeen purple bicycles never sleep")
+    misled = Hint(language="en", is_draft=True, known="Seventeen purple bicycles never sleep")
     assert engine.recognise(sound, misled, Unwatched()).text == whole.text
 
 
@@ -238,5 +238,33 @@ def test_words_are_not_known_before_the_language_is(
 ) -> None:
     sound, _ = recordings[1]
     whole = engine.recognise(sound, EITHER, Unwatched())
-    hint = Hint(allowed=EITHER.allowed, known="He was not")
+    hint = Hint(allowed=EITHER.allowed, is_draft=True, known="He was not")
     assert engine.recognise(sound, hint, Unwatched()).text == whole.text
+
+
+def test_a_draft_that_repeats_itself_is_not_tried_again(
+    engine: whisper.Whisper,
+    recordings: list[tuple[Sound, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    windows: list[int] = []
+    encode = engine._network.encode
+
+    def counted(samples: Samples, frames: int) -> object:
+        windows.append(frames)
+        return encode(samples, frames)
+
+    monkeypatch.setattr(engine._network, "encode", counted)
+    sound, _ = recordings[3]
+    for upto_ms in range(1000, 6000, 50):
+        part = Sound(sound.pcm[: 32 * upto_ms], 16_000)
+        windows.clear()
+        engine.recognise(part, ENGLISH, Unwatched())
+        if len(windows) == 1:
+            continue
+        windows.clear()
+        heard = engine.recognise(part, Hint(language="en", is_draft=True), Unwatched())
+        if heard.remarks == ("repetition_cut",):
+            assert len(windows) == 1
+            return
+    pytest.fail("no part of the recording repeats itself")

@@ -170,6 +170,8 @@ class Whisper:
             self._settings.window == "full"
             or not _is_looping(attempt)
             or _is_no_speech(attempt, piece)
+            # It ends before its repetition; the next draft comes as soon as another try would.
+            or (transcript.is_draft and attempt.decoded.cut == "repetition_cut")
         ):
             return attempt
         return self._attempt(piece, transcript, report, "wide")
@@ -268,6 +270,7 @@ class _Transcript:
         self._has_context = has_context
         # The first words, if they and their language are known.
         self.known = hint.known if hint.language else ""
+        self.is_draft = hint.is_draft
         self._hint = hint
         self._texts: list[str] = []
         self._words: list[HeardWord] = []
