@@ -152,7 +152,7 @@ def test_stable_words_are_not_searched_again_except_for_the_job(tmp_path: Path) 
             assert said.startswith(passes[-1].known)
             speaker.stream.add(QUIET)
             await until(lambda: not hints(log)[-1].is_draft, "a whole pass at the pause")
-            await until(lambda: speaker.stream.head_start.hearings[-1].task.done(), "its end")
+            await until(speaker.stream.head_start.hearings[-1].task.done, "its end")
             speaker.stream.cut(None)
             await speaker.task
             before = len(hints(log))

@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from lingua_bench.speech.caption_lag import SeenCaption, lag_of, voiced_parts
+from lingua_bench.speech.spoken_lag import TranslatedPiece
 from lingua_translate import NullListener
 
 if TYPE_CHECKING:
@@ -59,6 +60,21 @@ class CaptionLog(NullListener):
             for utterance, captions in self._shown
             if (result := utterance.renditions.get(self._target)) is not None
             and not result.reason
+            and utterance.voice_end_s is not None
+        ]
+
+    def pieces(self) -> list[TranslatedPiece]:
+        """Return the utterances with spoken translations, in order."""
+        return [
+            TranslatedPiece(
+                tuple((start / 1000, end / 1000) for start, end in self._voiced(utterance)),
+                result.text,
+                result.arrived_s,
+                len(result.pcm) / 2 / result.sample_rate,
+            )
+            for utterance, _ in self._shown
+            if (result := utterance.renditions.get(self._target)) is not None
+            and result.pcm
             and utterance.voice_end_s is not None
         ]
 
