@@ -439,6 +439,7 @@ def test_the_last_object_has_exactly_the_numbers_to_quote_over_all_runs() -> Non
         "leases_left": 0,
         "streams_opened": 0,
         "streams_lost": 0,
+        "listeners_killed": 0,
         "affected_p99_s": 1.235,
         "heard_wrong": 2,
         "listeners_lost": 1,

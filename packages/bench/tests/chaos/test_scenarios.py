@@ -43,6 +43,7 @@ LAST = [
     "leases_left",
     "streams_opened",
     "streams_lost",
+    "listeners_killed",
     "affected_p99_s",
     "heard_wrong",
     "listeners_lost",

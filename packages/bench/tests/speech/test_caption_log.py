@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
 from lingua_bench.speech.caption_log import CaptionLog
@@ -31,9 +33,14 @@ def partial(text: str, spanish: str) -> Partial:
     )
 
 
-def logged() -> tuple[CaptionLog, InterpretationReport]:
+def tone(ms: int, level: int = 8000) -> bytes:
+    """Return a loud sound, which counts as voice."""
+    return array("h", [level, -level] * (8 * ms)).tobytes()
+
+
+def logged(recording: Recording | None = None) -> tuple[CaptionLog, InterpretationReport]:
     """Return the log of an utterance with a partial, of a noise, and of a failure."""
-    log = CaptionLog("es", lambda: 101.8)
+    log = CaptionLog("es", recording or Recording(tone(5000), 16_000), lambda: 101.8)
     said = TranslatedUtterance(0, 1000, 3500, 3000, voice_end_s=103.0)
     said.so_far = partial("good", "buenos")
     log.partial(said, "good")
@@ -56,6 +63,19 @@ def test_the_captions_of_utterances_with_a_result_are_measured() -> None:
     assert figures.stable_ms == pytest.approx((101_800 - 101_714.3, 1000.0), abs=1)
     assert figures.translated_ms[1] == pytest.approx(1000.0, abs=1)
     assert figures.erasure == 0
+
+
+def test_no_word_ends_before_the_voice_or_in_a_pause() -> None:
+    # The utterance from 1 s to 3 s: half a second of silence, half of voice, a pause, the rest.
+    quiet = tone(1500, level=2)
+    pcm = quiet + tone(500) + tone(500, level=2) + tone(500) + quiet
+    log, _ = logged(Recording(pcm, 16_000))
+    (figures,) = log.figures()
+    # "good" ends after 5 of 14 parts of the second with voice, which begins at 101.5 s.
+    assert figures.stable_ms[0] == pytest.approx(0.0, abs=1)
+    assert figures.shown_ms[0] == figures.stable_ms[0]
+    # "morning." ends with the voice.
+    assert figures.stable_ms[1] == pytest.approx(1000.0, abs=40)
 
 
 def test_the_results_of_a_talk_have_the_numbers_of_its_captions() -> None:

@@ -111,6 +111,10 @@ class Hint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     continues: bool = False
     # Also translate into this language, if `About.pairs` contains it.
     translate_to: str = ""
+    # The transcript is shown for a moment and then replaced: an engine may save time. It may
+    # also take these words, which were heard before, for its beginning. Never for a job.
+    is_draft: bool = False
+    known: str = ""
 
 
 class HeardWord(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lingua_speech.listening.completeness import OPEN_WORDS, is_complete
+from lingua_speech.listening.completeness import ALWAYS_OPEN, MOSTLY_OPEN, is_complete
 
 pytestmark = pytest.mark.unit
 
@@ -28,6 +28,13 @@ pytestmark = pytest.mark.unit
         ("Questa è la", "it", False),
         ("He was not an ill-disposed young man", "en", None),
         ("Yes.", "en", None),
+        # Words that mostly go on, but end some sentences: a mark makes it unknown.
+        ("He was more respectable than he was.", "en", None),
+        ("He was more respectable than he was", "en", False),
+        ("Is that where it was?", "en", True),
+        ("Ich komme gerne mit.", "de", None),
+        ("Ich komme gerne mit", "de", False),
+        ("No quiero nada más.", "es", None),
         ("I went to the", "xx", None),
         ("", "en", None),
     ],
@@ -37,4 +44,9 @@ def test_it_is_told_from_the_last_word(text: str, language: str, expected: bool 
 
 
 def test_the_languages_of_the_default_node_have_lists() -> None:
-    assert set(OPEN_WORDS) == {"en", "es", "fr", "de", "pt", "it"}
+    assert set(ALWAYS_OPEN) == set(MOSTLY_OPEN) == {"en", "es", "fr", "de", "pt", "it"}
+
+
+def test_no_word_is_in_both_lists() -> None:
+    for language, words in ALWAYS_OPEN.items():
+        assert not words & MOSTLY_OPEN[language]

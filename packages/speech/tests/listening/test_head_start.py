@@ -80,6 +80,19 @@ def test_it_does_not_serve_a_job_that_would_be_recognised_otherwise(hint: Hint) 
     run(scenario())
 
 
+def test_a_draft_serves_no_job() -> None:
+    async def scenario() -> None:
+        prepared = HeadStart(SPOKEN)
+        prepared.add(await done(1200, hint=Hint(language="en", is_draft=True)))
+        assert await prepared.heard_upto(1200, ENGLISH) is None
+        prepared.add(await done(1200, "two"))
+        found = await prepared.heard_upto(1200, ENGLISH)
+        assert found is not None
+        assert found.text == "two"
+
+    run(scenario())
+
+
 def test_the_recognisers_translation_is_for_jobs_that_asked_for_it() -> None:
     async def scenario() -> None:
         prepared = HeadStart(SPOKEN)

@@ -134,6 +134,35 @@ def test_a_pass_at_the_pause_is_all_that_the_job_needs(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_stable_words_are_not_searched_again_except_for_the_job(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = tmp_path / "asr"
+        async with assembled(f"asr=scribe:log={log}", "vad=gate", "mt=marker") as node:
+            speaker = Speaker(
+                node, pipeline=PipelineConfig(use_asr=True, use_nmt=True, use_tts=False)
+            )
+            pairs = ("good morning", "every body", "the meeting", "begins at", "ten today")
+            # A pass for each pair: the last has heard all of it, but only the end was searched.
+            for count, pair in enumerate(pairs, 1):
+                await speaker.say(slowly(pair), reports=count)
+            said, passes = " ".join(pairs), hints(log)
+            assert all(one.is_draft for one in passes)
+            assert passes[0].known == ""
+            assert passes[-1].known.startswith("good morning every")
+            assert said.startswith(passes[-1].known)
+            speaker.stream.add(QUIET)
+            await until(lambda: not hints(log)[-1].is_draft, "a whole pass at the pause")
+            await until(speaker.stream.head_start.hearings[-1].task.done, "its end")
+            speaker.stream.cut(None)
+            await speaker.task
+            before = len(hints(log))
+            result = await done(node, speaker.job(pipeline=speaker.stream.open.pipeline))
+            assert result.text_asr == said
+            assert len(hints(log)) == before
+
+    run(scenario())
+
+
 def test_a_job_waits_for_the_pass_that_is_under_way(tmp_path: Path) -> None:
     async def scenario() -> None:
         log = tmp_path / "asr"

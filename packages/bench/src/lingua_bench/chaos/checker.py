@@ -17,6 +17,7 @@ from lingua_bench.chaos.findings import ChaosFindings
 from lingua_bench.chaos.history import (
     CLIENTS,
     FAULTS,
+    LEASES,
     NODES,
     PEOPLE,
     RESULT,
@@ -33,6 +34,7 @@ from lingua_bench.chaos.history import (
     SessionOpened,
     StreamBegun,
     StreamEnded,
+    StreamLeaseSeen,
     UtteranceAdmitted,
     UtteranceBegun,
     UtteranceResent,
@@ -42,6 +44,7 @@ from lingua_bench.chaos.history import (
 from lingua_bench.chaos.outcome_findings import OutcomeSequence
 from lingua_bench.chaos.redispatch import measure_redispatches
 from lingua_bench.chaos.room_checker import RoomCheck
+from lingua_bench.chaos.stream_leases import check_stream_leases, killed_while_listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -90,7 +93,16 @@ def check(place: Path) -> ChaosFindings:
     findings.faults = Counter(fault.kind for fault in faults)
     _count_utterances(utterances.values(), findings)
     struck = [line for line in done if isinstance(line, DeliveryInterrupted)]
-    for participants in read_all(place, PEOPLE).values():
+    people = read_all(place, PEOPLE)
+    findings.listeners_killed = killed_while_listening(processes, faults)
+    leases = [line for lines in read_all(place, LEASES).values() for line in lines]
+    check_stream_leases(
+        [line for line in leases if isinstance(line, StreamLeaseSeen)],
+        (line for lines in people.values() for line in lines),
+        nodes,
+        findings,
+    )
+    for participants in people.values():
         rooms = RoomCheck(participants, (line for lines in nodes for line in lines), findings)
         rooms.run(struck)
         utterances |= _as_utterances(rooms)

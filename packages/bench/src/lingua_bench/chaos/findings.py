@@ -139,6 +139,13 @@ class ChaosFindings(OutcomeFindings):
     streams_opened: int = 0
     streams_cut: int = 0
     streams_over_capacity: int = 0
+    # Nodes that were killed while they listened. Leases of streams that were seen in the store,
+    # that outlived their speakers, that were too many for their node, and left at the end.
+    listeners_killed: int = 0
+    stream_leases_seen: int = 0
+    streams_outlived: int = 0
+    stream_leases_over: int = 0
+    stream_leases_left: int = 0
     # Partial texts in rooms, and those of others; after their outcome, not for the listener or of
     # other speech, and with stable words that were different before.
     partials: int = 0
@@ -191,6 +198,7 @@ class ChaosFindings(OutcomeFindings):
         never = ["lost", "duplicates", "inversions", "gaps", "wrong", "over_capacity"]
         never += ["listeners_lost", "heard_wrong", "wrong_language", "passed_early", "unpassed"]
         never += ["misplaced", "node_exits"]
+        never += ["streams_outlived", "stream_leases_over", "stream_leases_left"]
         never += ["streams_over_capacity", "partials_misheard", "partials_changed"]
         never += ["unaccepted"] if rules.all_accepted else []
         never += [] if rules.rooms_forget else ["listeners_reset"]
@@ -243,4 +251,6 @@ class ChaosFindings(OutcomeFindings):
         failed_percent, least = self.failed_attempts_percent, rules.failed_attempts_percent_min
         if least and failed_percent < least:
             empty.append(f"{failed_percent:.1f} % of the attempts failed, not {least:g} %")
+        if self.listeners_killed < (meant := self.faults["kill_listening_node"]):
+            empty.append(f"{self.listeners_killed} of {meant} nodes listened when they were killed")
         return empty + [been[need][1] for need in sorted(rules.needs) if not been[need][0]]

@@ -7,12 +7,13 @@ process is complete up to its death. Times are of the machine's one monotonic cl
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 
@@ -148,6 +149,13 @@ class StreamEnded(HistoryLine, frozen=True):
 
     stream: str
     is_cut: bool
+
+
+class StreamLeaseSeen(HistoryLine, frozen=True):
+    """The store had a lease of a stream that had not expired."""
+
+    stream: str
+    node: str
 
 
 class InjectedFault(HistoryLine, frozen=True):
@@ -308,7 +316,8 @@ ClientLine = (
     | ClientEnded
 )
 NodeLine = NodeStarted | NodeExited | AttemptStarted | AttemptFinished | StreamBegun | StreamEnded
-AnyLine = ClientLine | RoomLine | NodeLine | InjectedFault | OutageProbe | DeliveryInterrupted
+FaultLine = InjectedFault | OutageProbe | DeliveryInterrupted
+AnyLine = ClientLine | RoomLine | NodeLine | FaultLine | StreamLeaseSeen
 _decoder = msgspec.json.Decoder(AnyLine)
 
 # The reason of an outcome that has a translation.
@@ -318,6 +327,7 @@ CLIENTS = "*.clients"
 PEOPLE = "*.people"
 NODES = "*.node"
 FAULTS = "*.faults"
+LEASES = "*.leases"
 
 
 class Recorder:
@@ -347,6 +357,16 @@ def running_attempts(path: Path) -> int:
     started = {(line.job, line.attempt) for line in lines if isinstance(line, AttemptStarted)}
     ended = {(line.job, line.attempt) for line in lines if isinstance(line, AttemptFinished)}
     return len(started - ended)
+
+
+def open_streams(lines: Iterable[AnyLine]) -> int:
+    """Return to how many speakers a node process listens at the end of its history."""
+    changes = Counter[bool](
+        isinstance(line, StreamBegun)
+        for line in lines
+        if isinstance(line, StreamBegun | StreamEnded)
+    )
+    return changes[True] - changes[False]
 
 
 def read_all(place: Path, pattern: str) -> dict[str, list[AnyLine]]:

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Final
 import hiredis
 
 from lingua_bench.chaos.fault_runner import FaultRunner
-from lingua_bench.chaos.history import DeliveryInterrupted, OutageProbe, running_attempts
+from lingua_bench.chaos.history import (
+    DeliveryInterrupted,
+    OutageProbe,
+    open_streams,
+    read_lines,
+    running_attempts,
+)
 from lingua_bench.chaos.process import HarnessFailed, until
 from lingua_bench.chaos.proxy import HEALTHY, Faults
 
@@ -203,6 +209,46 @@ class Nemesis(FaultRunner):
             await self._deployment.nodes.start(name)
         self.note("kill_busy_node", name, at)
 
+    async def kill_listening_node(self) -> None:
+        """Kill a node that listens to somebody who speaks, whichever does so first."""
+        name = await self._stop_a_listener()
+        try:
+            at = monotonic()
+            os.kill(self._deployment.nodes.pids[name], signal.SIGKILL)
+            await self._deployment.nodes.start(name)
+        finally:
+            self._busy.discard(name)
+        self.note("kill_listening_node", name, at)
+
+    async def _stop_a_listener(self) -> str:
+        """Stop a node while it listens, by its own history, and reserve it; return its name."""
+        stopped: list[str] = []
+
+        async def is_stopped() -> bool:
+            with contextlib.suppress(OSError, TimeoutError, hiredis.ReplyError):
+                leases = await self._deployment.store.stream_leases()
+                listening = {node for _, node in leases} - self._busy
+                for name in self.chance.sample(sorted(listening), len(listening)):
+                    if await self._stops_listening(name):
+                        stopped.append(name)
+                        return True
+            return False
+
+        await until(is_stopped, TURN_S, "a node listens")
+        return stopped[0]
+
+    async def _stops_listening(self, name: str) -> bool:
+        self._busy.add(name)
+        pid = self._deployment.nodes.pids[name]
+        history = self._deployment.place / f"{name}-{pid}.node"
+        os.kill(pid, signal.SIGSTOP)
+        await asyncio.sleep(STOPPED_S)
+        if history.exists() and open_streams(read_lines(history)):
+            return True
+        os.kill(pid, signal.SIGCONT)
+        self._busy.discard(name)
+        return False
+
     async def freeze_busy_node(self) -> None:
         """Stop a node that runs attempts for longer than the scheduler waits for a silent node."""
         with self._node() as name:
@@ -361,6 +407,7 @@ FAULTS: Final[dict[str, Callable[[Nemesis], Awaitable[None]]]] = {
     "kill_node": Nemesis.kill_node,
     "pause_kill_node": lambda nemesis: nemesis.kill_node(UNREAD_S),
     "kill_busy_node": Nemesis.kill_busy_node,
+    "kill_listening_node": Nemesis.kill_listening_node,
     "freeze_busy_node": Nemesis.freeze_busy_node,
     "freeze_node": lambda nemesis: nemesis.freeze_node(LONG_S),
     "stutter_node": lambda nemesis: nemesis.freeze_node(SHORT_S),

@@ -67,6 +67,7 @@ def summary(runs: Sequence[Run]) -> dict[str, float]:
             "leases_left",
             "streams_opened",
             "streams_lost",
+            "listeners_killed",
         )
     }
     affected = max((one.affected_p99_s for one in found), default=0.0)
@@ -169,7 +170,8 @@ def notes(run: Run) -> list[str]:
     if found.streams_opened:
         lines.append(
             f"{run.scenario.name}: {found.streams_opened} streams, {found.streams_lost} of them "
-            f"ended early; {found.partials} partial texts, {found.partials_of_others} of others"
+            f"ended early; {found.listeners_killed} nodes were killed while they listened; "
+            f"{found.partials} partial texts, {found.partials_of_others} of others"
         )
     if found.moves:
         lines.append(

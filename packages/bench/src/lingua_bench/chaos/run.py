@@ -31,6 +31,7 @@ from lingua_bench.chaos.process import HarnessFailed, reason_of, until
 from lingua_bench.chaos.report import Run
 from lingua_bench.chaos.scenarios import is_counted
 from lingua_bench.chaos.scenarios import scenario as scenario_of
+from lingua_bench.chaos.stream_leases import StreamLeaseWatch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,6 +44,15 @@ AFTERMATH_S: Final = 1.0
 # How long after its death the inbox entries of an instance are adopted at the latest.
 ADOPTION_S: Final = 8.0
 EXTRA_S: Final = 15.0
+# What is measured while a run goes on, and not found in its histories.
+MEASURED: Final = (
+    "stale_rejected",
+    "adopted",
+    "internal_errors",
+    "leases_left",
+    "leases_free_s",
+    "stream_leases_left",
+)
 
 
 async def play_all(
@@ -98,7 +108,7 @@ async def run_in(place: Path, scenario: Scenario, tell: Tell) -> Run:
         measured.mishaps.append(f"the run broke off: {reason_of(error)}")
     tell("checking the histories", 1.0)
     findings = check(place)
-    for name in ("stale_rejected", "adopted", "internal_errors", "leases_left", "leases_free_s"):
+    for name in MEASURED:
         setattr(findings, name, getattr(measured, name))
     if is_counted(scenario):
         findings.metrics = compared(measured.counted, findings)
@@ -144,6 +154,8 @@ class _Play:
             for group in self._speaking:
                 stack.push_async_callback(group.kill)
                 await group.start()
+            watching = asyncio.create_task(StreamLeaseWatch(self._place, deployment.store).run())
+            stack.push_async_callback(_cancel, watching)
             nemesis = Nemesis(deployment, Random(self._scenario.seed))
             stack.callback(nemesis.close)
             await self._harm(nemesis)
@@ -196,6 +208,7 @@ class _Play:
             self._measured.leases_free_s = limit_s
         await asyncio.sleep(AFTERMATH_S)
         self._measured.leases_left = await deployment.store.leases()
+        self._measured.stream_leases_left = len(await deployment.store.stream_leases())
         with contextlib.suppress(HarnessFailed):  # the run is then void, and reports it
             await until(partial(self._count, deployment), ADOPTION_S, "everything was counted")
 
@@ -215,6 +228,11 @@ class _Play:
         needs = self._scenario.rules.needs
         is_adopted = measured.adopted > 0 or "adoption" not in needs
         return is_adopted and (measured.stale_rejected > 0 or "stale" not in needs)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
 
 
 def faults_of(scenario: Scenario) -> list[str]:

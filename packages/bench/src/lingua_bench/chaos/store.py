@@ -178,6 +178,18 @@ class ChaosStore:
         """Count the slots that are taken, on one node or all."""
         return sum((await self.read_keys(f"*:leases:{node}", "ZCARD")).values())
 
+    async def stream_leases(self, node: str = "*") -> list[tuple[str, str]]:
+        """Return the leases of streams that have not expired: stream and node."""
+        found = []
+        for server in await self.masters():
+            for key in await server.ask("KEYS", f"*:streams:{node}"):
+                name = key.decode()
+                seconds, micros = map(int, await server.ask("TIME"))
+                now_ms = seconds * 1000 + micros // 1000
+                held = await server.ask("ZRANGEBYSCORE", name, f"({now_ms}", "+inf")
+                found += [(one.decode(), name.rpartition(":")[2]) for one in held]
+        return found
+
     async def ready_nodes(self) -> int:
         """Count the nodes that may be given work."""
         status = await self.read_keys("*:node:*", "HGET", "status")

@@ -49,6 +49,8 @@ LONG = (
     "one pass",
     "in order",
     "covered",
+    "spoken after",
+    "heard after",
 )
 CHAOS = (
     "round",
@@ -79,7 +81,7 @@ def add_speech(benches: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="engines of the node (default: default)",
     )
     speech.add_argument(
-        "--long", type=int, default=0, metavar="S", help="so much continuous speech (full: 300 s)"
+        "--long", type=int, default=0, metavar="S", help="only continuous speech, so much of it"
     )
     speech.add_argument(
         "--chaos",
@@ -180,11 +182,13 @@ def _tell(what: str) -> None:
 
 def page(report: SpeechReport) -> str:
     """Return the tables for people."""
-    parts = [
-        render_table(HEARD, _heard(report)),
-        render_table(CAPTIONS, _captions(report)),
-        render_table(TRANSLATED, _translated(report)),
-    ]
+    parts = []
+    if report.heard:
+        parts = [
+            render_table(HEARD, _heard(report)),
+            render_table(CAPTIONS, _captions(report)),
+            render_table(TRANSLATED, _translated(report)),
+        ]
     if report.long:
         parts.append(render_table(LONG, _long(report)))
     memory = f"memory of the node with its engines: {report.rss_mb:.0f} MB"
@@ -307,6 +311,8 @@ def _long(report: SpeechReport) -> Sequence[Sequence[str | int]]:
             f"{100 * one.wer_one_pass:.1f} %",
             "yes" if one.in_order else "NO",
             f"{one.covered_percent:.1f} %",
+            f"{one.arrived_lag_mean_s:.2f} s",
+            f"{one.heard_lag_mean_s:.2f} s",
         )
         for one in report.long
     ]

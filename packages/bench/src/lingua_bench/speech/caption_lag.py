@@ -1,20 +1,24 @@
 """How late captions are, how often they change, and how soon a result follows the voice. Pure.
 
 Nobody knows when each word of a recording ends. It is estimated: the letters of the final text are
-spread evenly over the time with voice. That is wrong by some 200 ms for a single word, and right on
-average.
+spread evenly over the parts with voice. That is wrong by some 200 ms for a single word, and right
+on average. Silence before the voice and longer pauses in it hold no words.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lingua_speech.listening.agreement import plain
+from lingua_speech.listening.ear import Ear
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+# A pause between two words; shorter ones occur within words.
+PAUSE_MS: Final = 200
 
 
 class SeenCaption(NamedTuple):
@@ -43,6 +47,16 @@ class CaptionLag:
     translation_erasure: float
     # Stable words that the final text does not have, for each of its words.
     stable_errors: float
+
+
+def voiced_parts(pcm: bytes, sample_rate: int) -> tuple[tuple[float, float], ...]:
+    """Return the parts of an utterance with voice, in milliseconds; all of it if none is found."""
+    ear = Ear(sample_rate)
+    ear.add(pcm)
+    quiet = ear.quiet_places(0, ear.heard_ms, PAUSE_MS)
+    ends = [0.0, *(float(edge) for place in quiet for edge in place), float(ear.heard_ms)]
+    parts = zip(ends[::2], ends[1::2], strict=True)
+    return tuple((start, end) for start, end in parts if end > start) or ((0.0, ends[-1]),)
 
 
 def word_ends_ms(words: Sequence[str], voiced: Sequence[tuple[float, float]]) -> list[float]:

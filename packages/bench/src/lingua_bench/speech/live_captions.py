@@ -19,10 +19,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from lingua_bench.speech import material
-from lingua_bench.speech.caption_lag import CaptionLag, SeenCaption, lag_of
+from lingua_bench.speech.caption_lag import CaptionLag, SeenCaption, lag_of, voiced_parts
 from lingua_node import Job, Stream
 from lingua_speech.assembly import Assembly
-from lingua_speech.listening.ear import Ear
 from lingua_speech.models import default_store
 from lingua_speech.presets import plan_of
 from lingua_speech.scores import word_error_rate
@@ -81,12 +80,7 @@ def utterance_of(one: LabelledRecording) -> SpokenUtterance:
     """Return a recording with faint noise before and after it."""
     rate = one.recording.sample_rate
     pcm = _noise(rate * BEFORE_MS // 1000) + one.recording.pcm + _noise(rate)
-    ear = Ear(rate)
-    ear.add(pcm)
-    quiet = ear.quiet_places(0, ear.heard_ms, 200)
-    ends = [0.0, *(float(edge) for place in quiet for edge in place), float(ear.heard_ms)]
-    voiced = [(a, b) for a, b in zip(ends[::2], ends[1::2], strict=True) if b > a]
-    return SpokenUtterance(one.key, one.text, pcm, rate, tuple(voiced))
+    return SpokenUtterance(one.key, one.text, pcm, rate, voiced_parts(pcm, rate))
 
 
 def _noise(count: int) -> bytes:

@@ -42,7 +42,7 @@ class RecognitionResult:
     unaccounted_ms: int
     failed: int
     # End of a word to the captions that show it for good: as it was said, and translated. Words
-    # have no times here: they are spread evenly over the voice.
+    # have no times here: they are spread evenly over the parts with voice.
     caption_lag_p50_s: float = 0.0
     caption_lag_p95_s: float = 0.0
     translated_lag_p50_s: float = 0.0
@@ -72,6 +72,7 @@ class Long:
 
     speech_s: float
     slices: int
+    longest_s: float
     words_one_pass: int
     words_sliced: int
     # Of words of the one pass, those that are missing in the slices, near a border or elsewhere.
@@ -82,6 +83,10 @@ class Long:
     wer_sliced: float
     in_order: bool
     covered_percent: float
+    # End of a word to its spoken translation: until that arrived, and until it was heard.
+    arrived_lag_mean_s: float = 0.0
+    arrived_lag_p95_s: float = 0.0
+    heard_lag_mean_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -95,7 +100,14 @@ class SpeechReport:
     start_s: float = 0.0
 
     def summary(self) -> dict[str, float]:
-        """Return the numbers to quote; they are those of the first recording."""
+        """Return the numbers to quote: of the first recording, or of continuous speech alone."""
+        if not self.heard:
+            return {
+                "spoken_lag_mean_s": round(self.long[0].arrived_lag_mean_s, 3),
+                "heard_lag_mean_s": round(self.long[0].heard_lag_mean_s, 3),
+                "missing_words": self.long[0].missing_at_borders + self.long[0].missing_elsewhere,
+                "start_s": round(self.start_s, 2),
+            }
         first = self.heard[0]
         scores = {one.direction: one.chrf for one in self.translated}
         return {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean as mean
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,7 @@ from lingua_bench.speech.report import (
     Translated,
     recognition_of,
 )
+from lingua_bench.speech.spoken_lag import spoken_lag
 from lingua_speech.engine import Hint, Sound, text_of
 from lingua_speech.host import WorkerPool, WorkerPoolRules
 from lingua_speech.models import default_store
@@ -51,7 +53,6 @@ TRANSLATORS: Final = ("mt=router", "mt=apertium:pairs=en-es+es-en,rules=no")
 OURS, PLAIN = range(2)
 ASR_TIMEOUT_S: Final = 600.0
 MT_TIMEOUT_S: Final = 10.0
-ASR_AND_MT: Final = {"use_asr": True, "use_nmt": True, "use_tts": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +74,14 @@ async def measure_speech(plan: SpeechBenchmarkPlan, tell: Callable[[str], None])
     pairs = (("en", "es"), ("es", "en"))
     async with private_service(plan.engines, pairs=pairs) as service:
         report.start_s = monotonic() - began
-        await _speak_all(plan, store, service, report, tell)
-        report.rss_mb = memory_mb(service.node_pid or os.getpid())
+        if not plan.long_s:
+            await _speak_all(plan, store, service, report, tell)
+            report.rss_mb = memory_mb(service.node_pid or os.getpid())
         if plan.long_s or not plan.is_quick:
-            tell("speaking without a pause")
+            tell("speaking without a pause, in real time")
             report.long.append(await _speak_long(store, service, plan.long_s or LONG_S))
+    if plan.long_s:
+        return report
     tell("translating prompts, by the default translators and by plain Apertium")
     report.translated += await _translate_all(store, pairs)
     return report
@@ -113,7 +117,7 @@ async def _hear(name: str, service: PrivateService, joined: JoinedRecording) -> 
         partials=True,
         init={"enable_streaming_asr": True},
     )
-    log = CaptionLog(name.rpartition(">")[2])
+    log = CaptionLog(target, joined.recording)
     report = await interpret(RecordingSource(joined.recording, tail_ms=TAIL_MS), order, log)
     return recognition_of(name, joined, report, log)
 
@@ -179,24 +183,30 @@ async def _translations(
 
 
 async def _speak_long(store: ModelStore, service: PrivateService, seconds: int) -> Long:
+    """Speak without a pause, in real time; nodes listen, and sentences are cut where they end."""
     joined = continuous(store, seconds)
     order = Order(
         urls=(service.session_url,),
         source="en",
         targets=("es",),
-        init={"pipeline": ASR_AND_MT},
+        partials=True,
+        init={"enable_streaming_asr": True},
     )
-    source = RecordingSource(joined.recording, is_live=False, tail_ms=TAIL_MS)
-    report = await interpret(source, order)
+    log = CaptionLog("es", joined.recording)
+    source = RecordingSource(joined.recording, tail_ms=TAIL_MS)
+    report = await interpret(source, order, log)
     one_pass = await _hear_at_once(joined.recording)
     slices = [said.text_asr for said in report.utterances]
     missing = missing_words(one_pass, slices)
     starts = [said.start_ms for said in report.utterances]
+    lengths = [(said.end_ms - said.start_ms) / 1000 for said in report.utterances]
     coverage = report.coverage
     delivered = coverage.delivered_ms + coverage.silent_ms if coverage else 0
+    lag = spoken_lag(log.pieces())
     return Long(
         speech_s=round(joined.speech_ms / 1000, 1),
         slices=len(slices),
+        longest_s=round(max(lengths, default=0.0), 2),
         words_one_pass=len(one_pass.split()),
         words_sliced=sum(len(piece.split()) for piece in slices),
         missing_at_borders=missing.at_borders,
@@ -205,6 +215,9 @@ async def _speak_long(store: ModelStore, service: PrivateService, seconds: int) 
         wer_sliced=word_error_rate([(joined.text, " ".join(slices))]),
         in_order=starts == sorted(starts),
         covered_percent=round(100 * delivered / coverage.admitted_ms, 3) if coverage else 0.0,
+        arrived_lag_mean_s=mean(lag.arrived_s),
+        arrived_lag_p95_s=quantile(lag.arrived_s, 0.95),
+        heard_lag_mean_s=mean(lag.heard_s),
     )
 
 

@@ -1,7 +1,8 @@
 """Whether a text so far looks like a whole sentence, plainly not, or unknown. Pure.
 
 Recognisers end whatever they hear with a full stop, so a full stop alone proves little; but a text
-that ends with an article or a conjunction goes on in every language.
+that ends with an article or a conjunction goes on in every language. Of other words it depends on
+the mark: who says "he was" goes on, who says "than he was." may have ended.
 """
 
 from __future__ import annotations
@@ -17,41 +18,58 @@ WORDS_AT_LEAST: Final = 3
 SENTENCE_ENDS: Final = (".", "?", "!", "\u3002", "\uff1f", "\uff01")
 OPEN_ENDS: Final = (",", ";", ":", "-", "\u2013", "\u2014", "…", "...")
 
-# Words after which a sentence goes on: articles, prepositions, conjunctions, possessives. Left out
-# are those that often end one ("what for", "come on", "that").
-LISTED: Final = {
-    "en": (
-        "a an the and or but because if when while although unless than of from with into onto at "
-        "by my your his our their its to for very is are was were be been am has have had will "
-        "would can could should may might must who which whose i we they he she as"
+
+def _listed(**words: str) -> dict[str, frozenset[str]]:
+    return {language: frozenset(listed.split()) for language, listed in words.items()}
+
+
+# Words after which a sentence always goes on: articles, conjunctions, possessives, most
+# prepositions.
+ALWAYS_OPEN: Final = _listed(
+    en=(
+        "a an the and or but because if when while although unless than into onto my your our "
+        "their its who which whose at of from"
     ),
-    "es": (
+    es=(
         "el la los las un una unos unas y e o u pero porque si cuando mientras aunque que de del "
-        "a al en con por para sin sobre entre hasta desde mi tu su mis tus sus nuestro nuestra es "
-        "son está están muy más ha han he hemos como"
+        "a al en con por para sin sobre entre hasta desde mi tu su mis tus sus"
     ),
-    "fr": (
-        "le la les un une des du de et ou mais parce que si quand lorsque à au aux en dans avec "
-        "sans pour par sur sous entre mon ma mes ton ta tes son sa ses notre votre leur leurs est "
-        "sont très plus je tu il elle nous vous ils elles qui ne comme"
+    fr=(
+        "le la les un une des du de et ou mais parce que si quand lorsque à au aux en dans par "
+        "entre mon ma mes ton ta tes ses notre votre leurs je qui ne"
     ),
-    "de": (
-        "der die das den dem des ein eine einen einem einer eines und oder aber weil wenn dass ob "
-        "obwohl von zu zum zur mit bei für im in am an auf aus nach über unter zwischen mein "
-        "meine dein deine sein seine ihr ihre unser unsere ist sind sehr ich wir er als wie"
+    de=(
+        "ein eine einen einem einer eines und oder aber weil wenn dass ob obwohl von zum zur für "
+        "im am zwischen meine dein deine unsere als"
     ),
-    "pt": (
+    pt=(
         "o a os as um uma uns umas e ou mas porque se quando enquanto embora que de do da dos das "
-        "em no na nos nas com por para sem sobre entre até desde meu minha seu sua nosso nossa é "
-        "são está estão muito mais ao à como"
+        "em no na nos nas com por para sem sobre entre até desde ao à"
     ),
-    "it": (
+    it=(
         "il lo la i gli le un uno una e o ma perché se quando mentre che di del della dei delle a "
-        "al alla in nel nella con per tra fra su sul sulla mio mia tuo tua suo sua nostro nostra "
-        "è sono molto più ho hai ha come"
+        "al alla in nel nella con per tra fra sul sulla"
     ),
-}
-OPEN_WORDS: Final = {language: frozenset(words.split()) for language, words in LISTED.items()}
+)
+# Words after which one mostly goes on. But some sentences end with them ("than he was.", "Ich komme
+# mit.", "no quiero más."), so that a mark after them makes it unknown.
+MOSTLY_OPEN: Final = _listed(
+    en=(
+        "as by with to for very his is are was were be been am has have had will would can could "
+        "should may might must i we they he she"
+    ),
+    es="nuestro nuestra es son está están muy más ha han he hemos como",
+    fr=(
+        "avec sans pour sur sous son sa leur est sont très plus tu il elle nous vous ils elles "
+        "comme"
+    ),
+    de=(
+        "der die das den dem des zu mit bei in an auf aus nach über unter mein sein seine ihr ihre "
+        "unser ist sind sehr ich wir er wie"
+    ),
+    pt="meu minha seu sua nosso nossa é são está estão muito mais como",
+    it="su mio mia tuo tua suo sua nostro nostra è sono molto più ho hai ha come",
+)
 
 
 def is_complete(text: str, language: str) -> bool | None:
@@ -62,8 +80,11 @@ def is_complete(text: str, language: str) -> bool | None:
     last = words[-1]
     if last.endswith(OPEN_ENDS):
         return False
-    if plain(last) in OPEN_WORDS.get(base_of(language), frozenset()) and not last.endswith("?"):
+    base, word = base_of(language), plain(last)
+    has_mark = last.rstrip("\"'”»)").endswith(SENTENCE_ENDS)
+    is_question = last.endswith("?")
+    if word in ALWAYS_OPEN.get(base, ()) and not is_question:
         return False
-    if len(words) >= WORDS_AT_LEAST and last.rstrip("\"'”»)").endswith(SENTENCE_ENDS):
-        return True
-    return None
+    if word in MOSTLY_OPEN.get(base, ()) and not is_question:
+        return None if has_mark else False
+    return True if has_mark and len(words) >= WORDS_AT_LEAST else None

@@ -49,11 +49,17 @@ class Hearing:
         self.task = asyncio.create_task(work)
         self.task.add_done_callback(_retrieve)
 
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether it was recognised as for a job."""
+        return not self.hint.is_draft
+
     def serves(self, hint: Hint) -> bool:
         """Tell whether a job with this hint would be recognised in the same way."""
         own = self.hint
         return (
-            not hint.continues
+            self.is_whole
+            and not hint.continues
             and (own.language, own.allowed) == (hint.language, hint.allowed)
             and hint.translate_to in {"", own.translate_to}
         )

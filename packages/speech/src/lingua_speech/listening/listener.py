@@ -1,10 +1,11 @@
 """Listens to speech that goes on: passes of the recogniser, one at a time for each utterance.
 
-A pass recognises everything that was said so far, in the same way as a job. Passes are made at
-intervals, for captions, and at once when the voice pauses, since the utterance may have ended: the
-job will need exactly that pass. Then also its translations and their speech are prepared. Passes
-have less urgency than jobs. When they become slow, they become rarer; if that does not help, the
-node stops listening. No failure here affects a job.
+A pass recognises everything that was said so far. Passes are made at intervals, for captions: these
+are drafts, which do not search stable words again. They are also made at once when the voice
+pauses, since the utterance may have ended: the job will need exactly that pass, so it is made in
+the same way as a job. Then also its translations and their speech are prepared. Passes have less
+urgency than jobs. When they become slow, they become rarer; if that does not help, the node stops
+listening. No failure here affects a job.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import logging
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 from lingua_node import Job, JobFailed
 from lingua_speech import text
@@ -52,6 +55,8 @@ PAUSE_MS: Final = 100
 WORD_PAUSE_MS: Final = 100
 # Less voice is not recognised.
 VOICE_AT_LEAST_MS: Final = 300
+# Fewer known words save nothing.
+KNOWN_AT_LEAST: Final = 3
 # Nobody cuts a shorter sentence.
 SENTENCE_AT_LEAST_MS: Final = 1500
 # Longer speech has no more passes; the recogniser would hear it in several pieces.
@@ -219,9 +224,12 @@ class UtteranceListener:
             return None
         is_paused = ear.pause_ms() >= PAUSE_MS
         if last is not None and not ear.has_loud_voice(last_ms, heard_ms):
-            if is_paused and self._prepared is not last:
-                self._prepare(last)
-            return None
+            if not is_paused:
+                return None
+            if last.is_whole:
+                if self._prepared is not last:
+                    self._prepare(last)
+                return None
         if is_paused:
             return Urgency.HEAD_START
         return Urgency.CAPTION if heard_ms - last_ms >= self._pace.every_ms else None
@@ -245,18 +253,27 @@ class UtteranceListener:
         """Start to recognise the utterance up to a place."""
         rate = self._stream.open.sample_rate
         sound = Sound(self._stream.audio[: 2 * (rate * upto_ms // 1000)], rate)
-        hearing = Hearing(upto_ms, self._hint)
+        hint = self._hint
+        if urgency is Urgency.CAPTION:
+            hint = msgspec.structs.replace(hint, is_draft=True, known=self._known())
+        hearing = Hearing(upto_ms, hint)
 
         async def hear() -> Transcript:
             spoken = await self._calls.spoken_part(sound, starts=True, ends=True, urgency=urgency)
             hearing.voice_end_ms = spoken.end_ms
-            return await self._calls.recognise(
-                self._engine, spoken.sound, self._hint, urgency=urgency
-            )
+            return await self._calls.recognise(self._engine, spoken.sound, hint, urgency=urgency)
 
         hearing.start(hear())
         self._head_start.add(hearing)
         return hearing
+
+    def _known(self) -> str:
+        """Return the first words, which a pass for captions need not search again.
+
+        The last of them is searched: it may be the beginning of a longer word.
+        """
+        words = self._agreement.stable[:-1]
+        return " ".join(words) if len(words) >= KNOWN_AT_LEAST else ""
 
     async def _is_done_in_time(self, hearing: Hearing) -> bool:
         """Wait for a pass for captions; give it up if a pause makes another one urgent."""
@@ -274,7 +291,8 @@ class UtteranceListener:
         return True
 
     def _is_outdated(self, hearing: Hearing) -> bool:
-        if not self._ear.has_loud_voice(hearing.upto_ms, self._ear.heard_ms):
+        has_more = self._ear.has_loud_voice(hearing.upto_ms, self._ear.heard_ms)
+        if hearing.is_whole and not has_more:
             return False
         return self._is_over or self._ear.pause_ms() >= PAUSE_MS
 

@@ -210,3 +210,61 @@ def test_it_tells_what_it_is_and_translates_only_into_english(engine: whisper.Wh
     assert ("es", "en") in about.pairs
     assert all(into == "en" and source != "en" for source, into in about.pairs)
     assert whisper.make({"translate": "no", "languages": "en+nl"}).about().pairs == ()
+
+
+def test_known_words_begin_the_text_and_the_rest_is_found(
+    engine: whisper.Whisper, recordings: list[tuple[Sound, str]]
+) -> None:
+    for sound, _ in recordings:
+        whole = engine.recognise(sound, ENGLISH, Unwatched())
+        known = " ".join(whole.text.split()[:4])
+        rest = engine.recognise(sound, Hint(language="en", is_draft=True, known=known), Unwatched())
+        assert rest.text.startswith(known)
+        assert wrong(whole.text, rest.text) <= 1
+        assert len(rest.words) == len(rest.text.split())
+
+
+def test_words_that_were_plainly_not_said_are_not_taken_for_known(
+    engine: whisper.Whisper, recordings: list[tuple[Sound, str]]
+) -> None:
+    sound, _ = recordings[0]
+    whole = engine.recognise(sound, ENGLISH, Unwatched())
+    misled = Hint(language="en", is_draft=True, known="Seventeen purple bicycles never sleep")
+    assert engine.recognise(sound, misled, Unwatched()).text == whole.text
+
+
+def test_words_are_not_known_before_the_language_is(
+    engine: whisper.Whisper, recordings: list[tuple[Sound, str]]
+) -> None:
+    sound, _ = recordings[1]
+    whole = engine.recognise(sound, EITHER, Unwatched())
+    hint = Hint(allowed=EITHER.allowed, is_draft=True, known="He was not")
+    assert engine.recognise(sound, hint, Unwatched()).text == whole.text
+
+
+def test_a_draft_that_repeats_itself_is_not_tried_again(
+    engine: whisper.Whisper,
+    recordings: list[tuple[Sound, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    windows: list[int] = []
+    encode = engine._network.encode
+
+    def counted(samples: Samples, frames: int) -> object:
+        windows.append(frames)
+        return encode(samples, frames)
+
+    monkeypatch.setattr(engine._network, "encode", counted)
+    sound, _ = recordings[3]
+    for upto_ms in range(1000, 6000, 50):
+        part = Sound(sound.pcm[: 32 * upto_ms], 16_000)
+        windows.clear()
+        engine.recognise(part, ENGLISH, Unwatched())
+        if len(windows) == 1:
+            continue
+        windows.clear()
+        heard = engine.recognise(part, Hint(language="en", is_draft=True), Unwatched())
+        if heard.remarks == ("repetition_cut",):
+            assert len(windows) == 1
+            return
+    pytest.fail("no part of the recording repeats itself")

@@ -29,6 +29,8 @@ Cut = Literal["", "repetition_cut", "length_cut"]
 # a text, above 0.1 at its end, even where a repetition is still more probable.
 LOG_END_AFTER_SENTENCE = log(0.08)
 LOG_END_ANYWHERE = log(0.25)
+# Known tokens are not taken if the mean logarithm of their probabilities is lower.
+KNOWN_LOG = -1.5
 # The number of tokens by which the beginning of a sentence is recognised.
 BEGINNING = 3
 
@@ -44,6 +46,15 @@ class DecodingStart(NamedTuple):
     cache: DecoderCache
     # The number of tokens up to and including the start token.
     length: int
+    # The first tokens of the text, if they are known, and the logarithms of their probabilities.
+    known: tuple[int, ...] = ()
+    known_logs: tuple[float, ...] = ()
+
+    @property
+    def is_known_improbable(self) -> bool:
+        """Tell whether this sound hardly begins with the known tokens."""
+        count = len(self.known)
+        return bool(count) and sum(self.known_logs) / count < KNOWN_LOG
 
 
 class DecodedText(NamedTuple):
@@ -64,8 +75,17 @@ class Decoder:
         self._vocabulary = vocabulary
         self._mask_first, self._mask_later = vocabulary.masks(network.vocabulary)
 
-    def start(self, hidden: Value, language: str, before: Sequence[int] = ()) -> DecodingStart:
-        """Begin a transcript in a (perhaps guessed) language, after the tokens of a context."""
+    def start(
+        self,
+        hidden: Value,
+        language: str,
+        before: Sequence[int] = (),
+        known: Sequence[int] = (),
+    ) -> DecodingStart:
+        """Begin a transcript in a (perhaps guessed) language, after the tokens of a context.
+
+        The `known` tokens begin the text; they need a single step.
+        """
         vocabulary = self._vocabulary
         steering = (
             vocabulary.languages[language],
@@ -73,8 +93,13 @@ class Decoder:
             vocabulary.no_times,
         )
         prompt = [vocabulary.before, *before] if before else []
-        scores, cache = self._network.begin(hidden, [*prompt, vocabulary.start, *steering])
+        scores, cache = self._network.begin(hidden, [*prompt, vocabulary.start, *steering, *known])
         at = len(prompt)
+        first = at + len(steering)
+        logs = (
+            float(row[token]) - _log_sum(row)
+            for row, token in zip(scores[first:], known, strict=False)
+        )
         return DecodingStart(
             language=language,
             task="transcribe",
@@ -82,6 +107,8 @@ class Decoder:
             scores=scores[-1],
             cache=cache,
             length=at + 1,
+            known=tuple(known),
+            known_logs=tuple(logs),
         )
 
     def switch(self, start: DecodingStart, language: str, task: Task) -> DecodingStart:
@@ -93,7 +120,9 @@ class Decoder:
         scores = start.scores
         for token in (vocabulary.languages[language], vocabulary.tasks[task], vocabulary.no_times):
             scores, cache = self._network.step(cache, token)
-        return start._replace(language=language, task=task, scores=scores, cache=cache)
+        return start._replace(
+            language=language, task=task, scores=scores, cache=cache, known=(), known_logs=()
+        )
 
     def languages(self, start: DecodingStart, candidates: Iterable[str]) -> dict[str, float]:
         """Return the probability of each language, given that it is one of these."""
@@ -112,8 +141,10 @@ class Decoder:
     ) -> DecodedText:
         """Decode within a budget; `report` is called with all tokens after each new one."""
         cache = start.cache
-        scores = start.scores + self._mask_first
+        scores = start.scores + (self._mask_later if start.known else self._mask_first)
         text = _Text(self._vocabulary.sentence_ends, self._vocabulary.lower_case)
+        for token, log_probability in zip(start.known, start.known_logs, strict=True):
+            text.add(token, log_probability)
         tokens = text.tokens
         while True:
             token = int(scores.argmax())

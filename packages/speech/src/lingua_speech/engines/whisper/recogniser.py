@@ -170,6 +170,8 @@ class Whisper:
             self._settings.window == "full"
             or not _is_looping(attempt)
             or _is_no_speech(attempt, piece)
+            # It ends before its repetition; the next draft comes as soon as another try would.
+            or (transcript.is_draft and attempt.decoded.cut == "repetition_cut")
         ):
             return attempt
         return self._attempt(piece, transcript, report, "wide")
@@ -181,7 +183,12 @@ class Whisper:
         before = self._vocabulary.encode(" " + transcript.before) if transcript.before else []
         names = transcript.candidates
         guess = self._guess if self._guess in names else next(iter(names))
-        start = self._decoder.start(hidden, guess, before[-CONTEXT_TOKENS:])
+        known = self._vocabulary.encode(f" {transcript.known}") if transcript.known else []
+        # Only once: what is recognised again is searched as a whole.
+        transcript.known = ""
+        start = self._decoder.start(hidden, guess, before[-CONTEXT_TOKENS:], known)
+        if start.is_known_improbable:
+            start = self._decoder.start(hidden, guess, before[-CONTEXT_TOKENS:])
         scores = self._decoder.languages(start, names)
         decoded_by_language = self._decode(
             start, scores, guards.token_budget(windows.spoken_s(piece)), report
@@ -261,6 +268,9 @@ class _Transcript:
         # The text before the next piece, if Whisper is given it as context.
         self.before = hint.context if has_context and hint.continues else ""
         self._has_context = has_context
+        # The first words, if they and their language are known.
+        self.known = hint.known if hint.language else ""
+        self.is_draft = hint.is_draft
         self._hint = hint
         self._texts: list[str] = []
         self._words: list[HeardWord] = []
