@@ -107,5 +107,7 @@ class UtteranceIndices:
         if all(at in self._skipped or at in self._late for at in before):
             return -1
         # A left-out index that is skipped here gets a new number if its utterance comes later.
-        self._skipped -= set(before)
+        # `before` may be long, and is never listed.
+        if self._skipped:
+            self._skipped = frozenset(at for at in self._skipped if at not in before)
         return known
