@@ -425,12 +425,15 @@ def test_listeners_on_another_instance_read_the_words_so_far() -> None:
         revision = 0
         while not reader.all("partial_result"):
             revision += 1
+            # It goes on to speak: a stall of the machine must not end its stream for good.
+            await speak(speaker, 100)
+            stream = node.all("stream_open")[-1]
             await node.send("stream_partial", **text_so_far(stream, revision))
             await asyncio.sleep(0.05)
         partial = await reader.expect("partial_result", session_id=speaker.id)
         assert partial["translations"][0]["tgt_lang"] == "en"
 
-    many_servers.play(scenario)
+    many_servers.play(scenario, segmentation__pause_ms=0)
 
 
 def test_an_instance_killed_while_its_speaker_is_heard_leaves_no_stream() -> None:
