@@ -50,6 +50,8 @@ QUICK = {
     "segmentation__short_merge_ms": 0,
     "jobs__sweep_interval_ms": 50,
 }
+# Messages of each socket that a failure shows.
+SHOWN_MAX = 40
 # A machine that stands still for some seconds is no store that is away.
 PATIENT_STORE = {
     "redis__call_timeout_ms": 8000, "redis__connect_timeout_ms": 8000, "jobs__reserve_ms": 9000,
@@ -121,6 +123,7 @@ class Stage:
         self.server: RunningServer
         self._http: aiohttp.ClientSession
         self._names = itertools.count(1)
+        self._peers: list[Peer] = []
 
     async def __aenter__(self) -> Stage:
         self._http = await self._stack.enter_async_context(aiohttp.ClientSession())
@@ -128,6 +131,8 @@ class Stage:
         return self
 
     async def __aexit__(self, *error: Any) -> None:
+        if isinstance(error[1], Exception):
+            error[1].add_note("\n".join(peer.history() for peer in self._peers))
         try:
             await self._stack.__aexit__(*error)
         finally:
@@ -157,6 +162,7 @@ class Stage:
         return ws
 
     async def _enter(self, peer: Any) -> Any:
+        self._peers.append(peer)
         return await self._stack.enter_async_context(peer)
 
     async def socket(self, path: str = "/ws/session", subprotocol: str | None = None) -> Peer:
@@ -300,6 +306,12 @@ class Peer:
                 await asyncio.wait_for(self._news.wait(), left)
             came = [brief(m) for m in self.heard[seen:] if not kinds or m["type"] in kinds]
             assert not came, f"should be silent, got {came}"
+
+    def history(self) -> str:
+        """Return what it heard last, for failures to show."""
+        lines = [f"    {brief(message)}" for message in self.heard[-SHOWN_MAX:]]
+        how = f"closed with {self.ws.close_code}" if self.ws.closed else "open"
+        return "\n".join([f"{type(self).__name__} {vars(self).get('id', '')}, {how}:", *lines])
 
     def all(self, kind: str) -> list[Message]:
         """Return everything of one type heard so far."""
