@@ -11,7 +11,7 @@ local N_BLOCK, N_MAX, N_EXTRA, N_POOL, N_BOOT, N_ACKS, N_INSTANCE = 1, 2, 3, 4, 
 
 -- The instances that have the sockets of nodes, by the node's key, as last read here: placement
 -- prefers nodes of the session's own instance. One that is out of date costs a message.
-local HOSTS_MAX = 16384
+local HOSTS_MAX = 32768
 local hosts, host_count = {}, 0
 
 local function host_note(key, instance)
