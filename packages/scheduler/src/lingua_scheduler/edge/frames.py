@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 # First bytes of unfragmented frames.
 TEXT, BINARY, CLOSE, PING, PONG = 0x81, 0x82, 0x88, 0x89, 0x8A
@@ -62,10 +62,10 @@ class PicowsOutlet:
         """Return how many bytes the kernel has not accepted yet."""
         return self._transport.get_write_buffer_size()
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         """Write the answer to the handshake; frames go another way."""
         self._transport.write(data)
 
-    def writelines(self, parts: list[bytes]) -> None:
+    def writelines(self, parts: Iterable[bytes | bytearray | memoryview]) -> None:
         """Write the same in parts."""
         self._transport.writelines(parts)
