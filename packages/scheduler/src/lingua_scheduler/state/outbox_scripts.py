@@ -82,7 +82,7 @@ class OutboxScripts:
             return OutboxPage(reply, last_seq=raw[2], trimmed=raw[1])
         return OutboxPage(reply, raw[1].decode() if reply is Reply.EPOCH_CHANGED else "")
 
-    async def ack(  # noqa: PLR0913 whose outcomes, which, and by whom
+    async def ack(
         self,
         cell: Cell,
         session: str,
