@@ -1,7 +1,8 @@
 """A service of several workers, with nodes and sessions of the SDKs in this process.
 
 Each chunk carries its number, and the nodes report the numbers that they received: the outcomes
-show every chunk that was lost, doubled or out of order.
+show every chunk that was lost, doubled or out of order. A failure is reported with what its
+sessions received, what the store has of them, and the logs of the workers.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ import asyncio
 import subprocess
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from time import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from lingua_bench.chaos.scheduler_process import SchedulerProcess, read_page
+from lingua_bench.chaos.store import PrivateStore
 from lingua_client import Event, Options, Outcome, Reset, Session, SessionLost, connect
 from lingua_node import Job, Node, Result
 from lingua_scheduler.edge.answers import NodePage
 from servers import until
-from stress.serving import serving
+from stress.serving import data_dir, serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
 BOUND_S = 20.0
 PROGRAM = "lingua_scheduler.supervisor.worker"
+# What the store has of a session, and of all jobs: keys, and how they are read.
+OF_SESSION = (("*:session:{}", ("HGETALL",)), ("*:outbox:{}", ("LRANGE", "0", "-1")))
+OF_JOBS = ("*:job:*", "HMGET", "state", "attempt", "node", "reason", "outcome")
 # 100 ms of opus: opaque to the server, so that it finds no silence in it.
 CHUNK_BYTES = 300
 ANY_WORK: dict[str, Any] = {"max_jobs": 64, "reports_usage": False, "watch": lambda _, __: None}
@@ -53,6 +59,8 @@ class Speaker:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.events: list[Event] = []
+        # When each of them arrived.
+        self._times: list[float] = []
         self.said = 0
         self._listening = asyncio.create_task(self._listen())
 
@@ -61,6 +69,7 @@ class Speaker:
         with suppress(SessionLost):
             async for event in self.session:
                 self.events.append(event)
+                self._times.append(time())
 
     async def say(self, chunks: int = 3) -> None:
         """Speak one utterance."""
@@ -89,6 +98,30 @@ class Speaker:
         self.check()
         await asyncio.wait_for(self._listening, BOUND_S)
 
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether it has received what it should have, in one session."""
+        are_resets = any(isinstance(event, Reset) for event in self.events)
+        return self.chunks == [*range(self.said)] and not are_resets
+
+    def history(self) -> str:
+        """Return everything that it received, one event in a line."""
+        session, listening = self.session, self._listening
+        missing = sorted({*range(self.said)} - {*self.chunks})
+        end = repr(listening.exception()) if listening.done() else "not ended"
+        lines = [
+            f"session {session.id} at {session.url or 'no server'}, {end}",
+            f"said {self.said}, without a translation {missing}, {session.resumes} resumes",
+            f"position {session.epoch}/{session.seq}, {session.duplicates} duplicates",
+        ]
+        for at, event in zip(self._times, self.events, strict=True):
+            if isinstance(event, Outcome) and event.kind == "translation":
+                place = f"seq {event.seq}, index {event.utterance_index}"
+                lines.append(f"{at:.3f} translation {place}: {event.text_asr}")
+            else:
+                lines.append(f"{at:.3f} {event}")
+        return "\n".join(lines)
+
     def check(self) -> None:
         assert [event for event in self.events if isinstance(event, Reset)] == []
         assert {(o.kind, o.reason) for o in self.outcomes} == {("translation", "")}
@@ -100,9 +133,11 @@ class Speaker:
 class WorkerStage:
     """A running service."""
 
-    def __init__(self, server: SchedulerProcess, stack: AsyncExitStack) -> None:
+    def __init__(self, server: SchedulerProcess, stack: AsyncExitStack, place: Path) -> None:
         self.server = server
         self._stack = stack
+        self._place = place
+        self._speakers: list[Speaker] = []
 
     async def nodes(self, count: int, work_s: float = 0) -> None:
         """Connect nodes, one after another."""
@@ -119,7 +154,9 @@ class WorkerStage:
             audio_format="opus",
             options=Options(silence_s=2),
         )
-        return Speaker(await self._stack.enter_async_context(session))
+        speaker = Speaker(await self._stack.enter_async_context(session))
+        self._speakers.append(speaker)
+        return speaker
 
     async def nodes_by_worker(self) -> Counter[str]:
         """Return the number of connected nodes of each worker."""
@@ -127,6 +164,23 @@ class WorkerStage:
             await read_page(f"{self.server.url}/api/v1/nodes"), type=NodePage
         )
         return Counter(node.instance for node in page.nodes if node.status == "ready")
+
+    async def testimony(self) -> str:
+        """Return what is known of the sessions that miss something, and the logs."""
+        parts, reads = [], []
+        for speaker in self._speakers:
+            if not speaker.is_whole:
+                parts.append(speaker.history())
+                resets = [event for event in speaker.events if isinstance(event, Reset)]
+                ids = [*(reset.former_id for reset in resets), speaker.session.id]
+                reads += [(key.format(name), *how) for name in ids for key, how in OF_SESSION]
+        store = PrivateStore(data_dir(self._place))
+        with suppress(OSError, TimeoutError):  # the store may have ended
+            for words in (*reads, OF_JOBS):
+                found = await store.read_keys(*words)
+                parts += [f"{key}: {value}" for key, value in found.items()]
+        parts.append((self._place / f"{self.server.name}.log").read_text(errors="replace"))
+        return "\n".join(parts)
 
     def pids(self) -> list[int]:
         """Return the processes of the workers, the oldest first."""
@@ -156,4 +210,9 @@ async def workers(place: Path, count: int = 2, **settings: str) -> AsyncIterator
     """Serve with workers, until the block is left."""
     chosen = {**QUICK, "LINGUA_SERVER__WORKERS": str(count), **settings}
     async with serving(place, chosen, "info") as server, AsyncExitStack() as stack:
-        yield WorkerStage(server, stack)
+        stage = WorkerStage(server, stack, place)
+        try:
+            yield stage
+        except AssertionError as failure:
+            failure.add_note(await stage.testimony())
+            raise

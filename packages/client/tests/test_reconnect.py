@@ -324,7 +324,7 @@ def test_go_away_moves_the_session_while_the_old_connection_is_still_read() -> N
         async with (
             scripted_service() as one,
             scripted_service() as two,
-            opened(one, two) as (session, first),
+            opened(one, two, ack_every=1) as (session, first),
         ):
             await session.send(CHUNK)
             await first.chunks(1)
@@ -340,7 +340,8 @@ def test_go_away_moves_the_session_while_the_old_connection_is_still_read() -> N
             second.outcome(2)
             assert await texts(session, 1) == ["hola 2"]
             await asyncio.wait_for(first.lost.wait(), 10)
-            assert len(first.of(AudioChunk)) == 1
+            assert (len(first.of(AudioChunk)), first.of(OutcomeAck)) == (1, [])
+            assert (await second.expect(OutcomeAck)).seq == 2
             assert (session.resumes, session.duplicates) == (1, 1)
 
     run(scenario())

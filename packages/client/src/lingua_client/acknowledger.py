@@ -47,6 +47,8 @@ class OutcomeAcknowledger:
     def _acknowledge(self) -> None:
         self.stop()
         tracker = self._tracker
+        if self._current.is_leaving:
+            return  # a request to resume with an earlier position may be on its way
         if tracker.unacknowledged and self._state.resume_token:
             self._current.send(
                 OutcomeAck(session_id=self._state.id, epoch=tracker.epoch, seq=tracker.seq)

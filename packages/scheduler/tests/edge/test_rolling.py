@@ -15,6 +15,7 @@ import pytest
 from edge.live_server import NewNode, Node, opus, until
 from edge.many_servers import PREFIX, Company, Traveller, attempts, heard_all, play, spoken
 from lingua_scheduler.peers.stream import GROUP
+from lingua_scheduler.runtime.delivery import TRIM_CONFIRMED
 from lingua_scheduler.state.keys import InstanceKeys
 
 pytestmark = pytest.mark.store
@@ -116,6 +117,42 @@ def test_what_is_said_to_a_draining_instance_is_not_acknowledged_and_not_lost() 
         assert await draining is True
 
     play(scenario, segmentation__pause_ms=5000)
+
+
+def test_what_a_client_confirms_while_it_resumes_does_not_cost_its_session() -> None:
+    """It reads its former socket until the answer: its request is older than what it confirms."""
+
+    async def scenario(company: Company) -> None:
+        await company.until_met()
+        node = await company["B"].node()
+        client = await Traveller.at(company, "A")
+        jobs = []
+        for number in range(TRIM_CONFIRMED + 1):
+            await client.say(opus(100, bytes([97 + number])), is_final=True)
+            jobs.append(await node.job(utterance_index=number))
+            if number < TRIM_CONFIRMED - 4:
+                await node.answer(jobs[number])
+        await client.socket.result(TRIM_CONFIRMED - 5)
+        draining = asyncio.create_task(company["A"].drain())
+        await client.socket.expect("go_away")
+        asked = client.claim()
+        assert asked["last_seq"] == TRIM_CONFIRMED - 4
+        for job in jobs[TRIM_CONFIRMED - 4 : TRIM_CONFIRMED]:
+            await node.answer(job)
+        await client.socket.result(TRIM_CONFIRMED - 1)
+        epoch, seq = client.position
+        await client.socket.ask("outcome_ack", epoch=epoch, seq=seq)
+        await until(lambda: not company.outbox_length(client.id), "what it confirmed is gone")
+        await client.come_back("B", last_seq=asked["last_seq"])
+        assert await draining is True
+        # The last one was accepted before the move: its outcome is owed.
+        await node.answer(jobs[-1])
+        await heard_all(client, TRIM_CONFIRMED + 1)
+        assert client.outcomes() == [(number, "ok") for number in range(TRIM_CONFIRMED + 1)]
+        (last,) = client.socket.all("translation_result")
+        assert last["seq"] == TRIM_CONFIRMED + 1
+
+    play(scenario)
 
 
 def test_the_last_instance_finishes_what_it_has_for_there_is_nowhere_to_go() -> None:

@@ -105,15 +105,17 @@ class Owners:
         base=st.sampled_from(("seq", "seq", "trimmed")),
         off=st.integers(-2, 2),
         forgets=seldom,
+        confirms=chance,
     )
-    def resume(self, which, owner, token, tenant, epoch, base, off, forgets) -> None:
+    def resume(self, which, owner, token, tenant, epoch, base, off, forgets, confirms) -> None:
         name = SESSIONS[which % len(SESSIONS)]
         cell, twin = self.home(name)
         session = twin.sessions[name]
         if forgets:
-            # It acknowledged what it now asks for again.
+            # What it now asks for is gone, perhaps because it acknowledged it meanwhile.
             self.fill(cell, twin, name, "es", self.after(name, "es"), -1)
-            self.confirm_outcomes(name, str(session.epoch), session.seq, session.fence)
+            place = (str(session.epoch), session.seq, session.fence)
+            self.confirm_outcomes(name, *place, is_confirmed=confirms)
         claim = Claim(
             token_of(name) if token == "right" else token,
             str(session.epoch) if epoch == "now" else epoch,
@@ -131,6 +133,9 @@ class Owners:
         real = (answer.reply.name, *answer[1:-3], turns, *account)
         self.same(real[: len(expected)], expected)
         self.world.replies[f"resume {answer.reply.name}"] += 1
+        is_same = answer.reply is Reply.RESUMED and claim.epoch == str(session.epoch)
+        if is_same and claim.last_seq < session.trimmed:
+            self.world.replies["resume after what was confirmed"] += 1
         if answer.reply is Reply.RESUMED:
             self.granted(name, owner, answer.fence)
         if session.epoch != before:
@@ -236,8 +241,8 @@ class Owners:
             return self.same((answer.reply.name,), expected)
         return self.same(settled(answer.reply, answer.effects)[:3], expected)
 
-    @rule(which=pick, back=st.integers(-1, 3), wrong=seldom, mine=chance)
-    def acknowledge(self, which, back, wrong, mine) -> None:
+    @rule(which=pick, back=st.integers(-1, 3), wrong=seldom, mine=chance, confirms=chance)
+    def acknowledge(self, which, back, wrong, mine, confirms) -> None:
         name = SESSIONS[which % len(SESSIONS)]
         cell, twin = self.home(name)
         session = twin.sessions[name]
@@ -252,11 +257,15 @@ class Owners:
             self.same((page.reply.name, page.last_seq, rows), expected)
         else:
             self.same((page.reply.name,), expected)
-        self.confirm_outcomes(name, epoch, seq, self.fence_of(name, mine=mine))
+        fence = self.fence_of(name, mine=mine)
+        self.confirm_outcomes(name, epoch, seq, fence, is_confirmed=confirms)
 
-    def confirm_outcomes(self, name: str, epoch: str, seq: int, fence: int) -> None:
+    def confirm_outcomes(
+        self, name: str, epoch: str, seq: int, fence: int, *, is_confirmed: bool = True
+    ) -> None:
         cell, twin = self.home(name)
-        reply = self.world.run(self.store.outbox.ack(cell, name, epoch, seq, fence=fence))
-        self.same((reply.name,), (twin.outbox_ack(name, epoch, seq, fence),))
+        what = {"fence": fence, "is_confirmed": is_confirmed}
+        reply = self.world.run(self.store.outbox.ack(cell, name, epoch, seq, **what))
+        self.same((reply.name,), (twin.outbox_ack(name, epoch, seq, **what),))
         if reply is Reply.OK:
             self.watch.acknowledged(name, int(epoch), seq)

@@ -152,6 +152,7 @@ def real_session(row: dict[str, bytes], outbox: list[bytes]) -> State:
         },
         "seq": int(text["seq"]),
         "trimmed": int(text["trimmed"]),
+        "confirmed": text.get("confirmed", ""),
         "closed": "closed" in text,
         "said_count": int(text.get("said", 0)),
         "froms": {name: tuple(map(int, number.split(":"))) for name, number in numbers.items()},
@@ -274,7 +275,7 @@ def twin_session(session: Any) -> State:
     }
     return {
         **{name: getattr(session, name) for name in ("epoch", "born", "owner", "fence")},
-        **{name: getattr(session, name) for name in ("seq", "trimmed")},
+        **{name: getattr(session, name) for name in ("seq", "trimmed", "confirmed")},
         **{name: getattr(session, name) for name in ("tenant", "token", "about")},
         **{name: getattr(session, name) for name in ("heard", "heard_ms", "top", "speech")},
         **{name: getattr(session, name) for name in ("ended", "partly")},

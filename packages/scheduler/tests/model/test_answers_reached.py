@@ -27,6 +27,7 @@ ANSWERS = frozenset(
     | {"TOO_EARLY"}
     | {"STREAM_OPENED", "NO_AVAILABLE_NODE", "NO_SESSION", "SESSION_CLOSED", "renewed", "closed"}
     | {"OPENED", "RESUMED", "fetch with audio", "resume starts over"}
+    | {"resume after what was confirmed"}
     | {f"resume {end}" for end in ("RESUMED", "FENCED", "TRIMMED", "SESSION_CLOSED")}
     | {f"former {act} FENCED" for act in FORMER_OWNERS_DO}
 )
@@ -60,7 +61,8 @@ def say(machine, which: int, demand: int = 0, *, ahead: int = 0, **more) -> None
 
 def come_back(machine, which: int, **claim) -> None:
     usual = {"token": "right", "tenant": False, "epoch": "now", "base": "seq", "off": 0}
-    step(machine, "resume", which, "i2", **{**usual, "forgets": False, **claim})
+    usual |= {"forgets": False, "confirms": False}
+    step(machine, "resume", which, "i2", **{**usual, **claim})
 
 
 def report(machine, which: int, kind: str = "completed", *, off: int = 0, other=False) -> None:
@@ -102,10 +104,11 @@ def test_every_answer_to_jobs_sessions_and_owners_is_come_by(tmp_path) -> None:
         step(machine, "a_while_passes_in_good_health")
 
         speak_in_streams(machine)
-        step(machine, "acknowledge", 0, 0, wrong=True, mine=True)
+        step(machine, "acknowledge", 0, 0, wrong=True, mine=True, confirms=True)
         come_back(machine, 0)
         come_back(machine, 0, token="wrong")
         come_back(machine, 0, base="trimmed", off=-1, forgets=True)
+        come_back(machine, 0, base="trimmed", off=-1, forgets=True, confirms=True)
         come_back(machine, 0, off=1)
         grant = next(grant for name, grant in machine.former() if name == SESSIONS[0])
         for act in FORMER_OWNERS_DO:

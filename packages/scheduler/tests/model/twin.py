@@ -115,6 +115,8 @@ class Session:
     born: int = 0
     seq: int = 0
     trimmed: int = 0
+    # `epoch seq`: what its client has said that it has received.
+    confirmed: str = ""
     closed: bool = False
     lanes: dict[str, Lane] = field(default_factory=dict)
     turns: dict[str, str] = field(default_factory=dict)
@@ -970,6 +972,9 @@ class CellTwin(Listeners, Streams):
         if session.closed:
             return ("SESSION_CLOSED",)
         if epoch == str(session.epoch):
+            confirmed_in, _, upto = session.confirmed.partition(" ")
+            if confirmed_in == epoch:
+                after = max(after, int(upto))
             if after < session.trimmed:
                 return ("TRIMMED",)
             if after > session.seq:
@@ -1082,7 +1087,9 @@ class CellTwin(Listeners, Streams):
         session.turns.pop(turn, None)
         return ("SETTLED", released, freed)
 
-    def outbox_ack(self, name: str, epoch: str, seq: int, fence: int = 0) -> str:
+    def outbox_ack(
+        self, name: str, epoch: str, seq: int, fence: int = 0, *, is_confirmed: bool = False
+    ) -> str:
         session = self.sessions.get(name)
         if session is None:
             return "NO_SESSION"
@@ -1095,6 +1102,8 @@ class CellTwin(Listeners, Streams):
         for place in range(session.trimmed + 1, seq + 1):
             self.forget(name, place)
         session.trimmed = max(session.trimmed, seq)
+        if is_confirmed and seq == session.trimmed:
+            session.confirmed = f"{epoch} {seq}"
         return "OK"
 
     def outbox_read(self, name: str, epoch: str, after: int) -> tuple:

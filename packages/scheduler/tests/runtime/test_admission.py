@@ -9,6 +9,7 @@ import pytest
 
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.runtime.session_registry import ResumeRefused
+from lingua_scheduler.runtime.submission import Submission
 from lingua_scheduler.runtime.utterance import PendingUtterance
 from lingua_scheduler.runtime.utterance_indices import INDEX_MAX
 from lingua_scheduler.session.utterance import Target
@@ -34,6 +35,7 @@ from runtime.bare_instances import (
 from runtime.stand_ins import ClosingOutlet, Scene
 
 if TYPE_CHECKING:
+    from lingua_scheduler.runtime.job import LiveJob
     from servers import Server
 
 pytestmark = pytest.mark.store
@@ -654,6 +656,38 @@ def test_an_outbox_that_is_full_is_waited_for(store: Server) -> None:
         assert speaker.accepted == [0, 1, 2, 3]
 
     play(store, scenario, jobs={"outbox_max": 2})
+
+
+def test_only_a_full_outbox_is_trimmed_while_the_store_refuses(
+    store: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client has not confirmed what is there, and may be about to resume before it."""
+
+    async def scenario(here: BareInstance) -> None:
+        worker = await here.node()
+        speaker = await here.speaker()
+        parts, refused = speaker.session.admission.parts, []
+        mend = Submission._mend
+
+        async def mend_noted(self: Submission, jobs: list[LiveJob], reply: Reply) -> None:
+            refused.append(reply)
+            await mend(self, jobs, reply)
+
+        monkeypatch.setattr(Submission, "_mend", mend_noted)
+        speaker.say()
+        await worker.report(await worker.job(0))
+        # As if what the store has in flight were not known here.
+        parts.window._in_flight_max = 9
+        for _ in range(3):
+            speaker.say()
+        await until(lambda: len(refused) > 1, "it is refused, and once more")
+        assert set(refused) == {Reply.IN_FLIGHT_LIMIT}
+        for number in (1, 2, 3):
+            await worker.report(await worker.job(number))
+        await until(lambda: len(speaker.outcomes) == 4, "all outcomes are delivered")
+        assert len(await here.outbox(speaker)) == 4
+
+    play(store, scenario, jobs=NARROW)
 
 
 # Indices of whole utterances.

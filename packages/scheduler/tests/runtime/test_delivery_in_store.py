@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lingua_scheduler.runtime.delivery import OUTBOX_PAGE, TRIM_CONFIRMED
+from lingua_scheduler.runtime.session_state import SessionState
 from lingua_scheduler.state.reply import Reply
 from lingua_wire.from_client import RoomCreate, RoomJoin
 from lingua_wire.to_client import RoomCreateAck, RoomMembers, SessionReset
@@ -193,7 +194,7 @@ def test_a_former_owner_trims_nothing(store: Server) -> None:
     play(store, scenario, "AB")
 
 
-def test_room_is_made_in_a_full_outbox_unless_its_client_is_disconnected(store: Server) -> None:
+def test_room_is_made_in_a_full_outbox_unless_its_client_may_resume(store: Server) -> None:
     async def scenario(here: BareInstance) -> None:
         speaker = await with_outcomes(here, 3)
         session = speaker.session
@@ -202,6 +203,10 @@ def test_room_is_made_in_a_full_outbox_unless_its_client_is_disconnected(store: 
         await session.deliverer.trim()
         assert len(await here.outbox(speaker)) == 3
         session.attach(speaker.outlet)
+        session.record.move(SessionState.MOVING)
+        await session.deliverer.trim()
+        assert len(await here.outbox(speaker)) == 3
+        session.record.move(SessionState.CONNECTED)
         await session.deliverer.trim()
         assert await here.outbox(speaker) == ()
 

@@ -272,6 +272,22 @@ async def test_a_position_before_what_is_kept_is_refused(s: Owned) -> None:
 
 
 @scene
+async def test_a_position_before_what_the_client_has_confirmed_is_no_loss(s: Owned) -> None:
+    """It asked here first, and then received and confirmed more on its former socket."""
+    _, epoch, fence = await s.opened()
+    await s.outcomes(3)
+    who = {"fence": fence, "is_confirmed": True}
+    assert await s.store.outbox.ack(s.cell, "s", epoch, 2, **who) is Reply.OK
+    resumed = await s.back(epoch=epoch, last_seq=1)
+    assert (resumed.reply, resumed.epoch, resumed.last_seq) == (Reply.RESUMED, epoch, 3)
+    # What it confirmed in a former epoch says nothing about the places of this one.
+    anew = (await s.back(epoch=epoch, last_seq=9)).epoch
+    assert anew != epoch
+    assert await s.store.outbox.ack(s.cell, "s", anew, 1) is Reply.OK
+    assert (await s.back(epoch=anew, last_seq=0)).reply is Reply.TRIMMED
+
+
+@scene
 async def test_a_position_ahead_of_the_store_starts_a_new_epoch(s: Owned) -> None:
     """The client has outcomes that the store lost: the same numbers must not be given again."""
     _, epoch, _ = await s.opened()

@@ -25,6 +25,7 @@ from lingua_scheduler.jobs.result import (
 )
 from lingua_scheduler.jobs.result_format import decode_result
 from lingua_scheduler.rooms.fanout import reference_of
+from lingua_scheduler.runtime.session_state import SessionState
 from lingua_scheduler.session.timeline import timeline
 from lingua_scheduler.state.records import AS_SPOKEN, speaker_of
 from lingua_scheduler.state.reply import Reply
@@ -168,7 +169,7 @@ class Deliverer:
         if early and not had_early:
             self.times.early(self.clock.now_ms())
         if self.seq - self.acked >= TRIM_EVERY and self.seq - self.acked >= self._kept + TRIM_EVERY:
-            self._trim_to(self.seq - self._kept)
+            self._trim_to(self.seq - self._kept, is_confirmed=False)
 
     def _must_wait(self, outcome: Released) -> bool:
         """Tell whether an outcome stays in the outbox for now, from where it is read again."""
@@ -194,11 +195,11 @@ class Deliverer:
     def confirmed(self, seq: int) -> None:
         """Note what the client has confirmed; now and then the outbox is trimmed."""
         if seq <= self.seq and seq - self.acked >= TRIM_CONFIRMED:
-            self._trim_to(seq)
+            self._trim_to(seq, is_confirmed=True)
 
-    def _trim_to(self, seq: int) -> None:
+    def _trim_to(self, seq: int, *, is_confirmed: bool) -> None:
         self.acked = seq
-        self.tasks.start(self._ack(seq))
+        self.tasks.start(self._ack(seq, is_confirmed=is_confirmed))
 
     # Outcomes that were not announced
 
@@ -326,14 +327,22 @@ class Deliverer:
 
     async def trim(self) -> None:
         """Make room in the outbox, which may be smaller than what is usually kept in it."""
-        # A disconnected client has not received them: room is made when it resumes or has ended.
-        if self.notifier.is_attached:
+        # A client that is disconnected, or about to resume elsewhere, may not have received them:
+        # room is made when it has resumed or ended.
+        if self.notifier.is_attached and self.record.state is not SessionState.MOVING:
             self.acked = self.seq
-            await self._ack(self.acked)
+            await self._ack(self.acked, is_confirmed=False)
 
-    async def _ack(self, seq: int) -> None:
+    async def _ack(self, seq: int, *, is_confirmed: bool) -> None:
         record = self.record
-        await self.store.outbox.ack(record.home, record.id, record.epoch, seq, fence=record.fence)
+        await self.store.outbox.ack(
+            record.home,
+            record.id,
+            record.epoch,
+            seq,
+            fence=record.fence,
+            is_confirmed=is_confirmed,
+        )
 
     # Delivery
 

@@ -90,7 +90,8 @@ class Submission:
         """Do what may let the store take jobs that it has refused for now."""
         record, first = self.record, jobs[0]
         if reply in PASSING:
-            await self.retry.until_stored(self.trim_outbox)
+            if reply is Reply.OUTBOX_FULL:
+                await self.retry.until_stored(self.trim_outbox)
             await asyncio.sleep(AGAIN_S)
         elif reply is Reply.TOO_EARLY:
             await self.wait_for_turn(first.spec.index, first.stream_before)

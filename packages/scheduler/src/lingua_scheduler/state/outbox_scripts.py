@@ -82,9 +82,19 @@ class OutboxScripts:
             return OutboxPage(reply, last_seq=raw[2], trimmed=raw[1])
         return OutboxPage(reply, raw[1].decode() if reply is Reply.EPOCH_CHANGED else "")
 
-    async def ack(self, cell: Cell, session: str, epoch: str, seq: int, *, fence: int = 0) -> Reply:
-        """Forget outcomes up to a position."""
-        raw = await self._runner.run("outbox_ack", cell, (session, epoch, seq, fence))
+    async def ack(
+        self,
+        cell: Cell,
+        session: str,
+        epoch: str,
+        seq: int,
+        *,
+        fence: int = 0,
+        is_confirmed: bool = False,
+    ) -> Reply:
+        """Forget outcomes up to a position; the client may have confirmed that it has them."""
+        words = (session, epoch, seq, fence, int(is_confirmed))
+        raw = await self._runner.run("outbox_ack", cell, words)
         return Reply(raw[0])
 
     # Listeners

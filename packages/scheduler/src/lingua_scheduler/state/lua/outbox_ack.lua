@@ -1,7 +1,7 @@
 -- Removes the outcomes that the client acknowledged (or that were sent to a client that cannot
--- acknowledge).
+-- acknowledge). What it acknowledged is noted: a resume from an earlier position is no loss then.
 -- KEYS: due
--- ARGV: now_ms, session, epoch, seq, fence (0 = any owner)
+-- ARGV: now_ms, session, epoch, seq, fence (0 = any owner), 1 = the client has acknowledged them
 -- Returns: {OK, trimmed} | {NO_SESSION} | {EPOCH_CHANGED, epoch} | {TRIMMED, last_seq} beyond the
 --   end | {FENCED}
 -- Writes: outbox, session, heard
@@ -29,6 +29,9 @@ local function outbox_ack(ARGV)
     redis.call('LTRIM', OUTBOX .. session, seq - trimmed, -1)
     redis.call('HSET', key, 'trimmed', seq)
     trimmed = seq
+  end
+  if ARGV[6] == '1' and seq >= trimmed then
+    redis.call('HSET', key, 'confirmed', ARGV[3] .. ' ' .. ARGV[4])
   end
   return { Reply.OK, trimmed }
 end

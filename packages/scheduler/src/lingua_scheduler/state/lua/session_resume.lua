@@ -8,7 +8,8 @@
 --   [the account of its speech: as session_speech.lua], [index, ms, languages, best fate so far,
 --   languages that ended, ...] of utterances that have not ended in all languages}
 --   | {NO_SESSION} | {SESSION_CLOSED} | {FENCED} not its token or tenant
---   | {TRIMMED, trimmed, seq} the position is outside the kept outcomes
+--   | {TRIMMED, trimmed, seq} outcomes after the position are not kept, and were not
+--     acknowledged
 -- Writes: session, due
 -- Cost: O(fields of the session)
 --- @include "includes/cell"
@@ -18,12 +19,17 @@
 local function session_resume(ARGV)
   local session, key = ARGV[2], SESSION .. ARGV[2]
   local epoch, former_owner, closed, former_fence, tenant, token, about, heard, heard_ms, top, last,
-    first, lane_names = unpack(redis.call('HMGET', key, 'epoch', 'owner', 'closed', 'fence',
-      'tenant', 'token', 'about', 'heard', 'heard_ms', 'top', 'seq', 'trimmed', 'lanes'))
+    first, lane_names, confirmed = unpack(redis.call('HMGET', key, 'epoch', 'owner', 'closed',
+      'fence', 'tenant', 'token', 'about', 'heard', 'heard_ms', 'top', 'seq', 'trimmed', 'lanes',
+      'confirmed'))
   if not epoch then return { Reply.NO_SESSION } end
   if tenant ~= ARGV[4] or (token or '') == '' or token ~= ARGV[5] then return { Reply.FENCED } end
   if closed then return { Reply.SESSION_CLOSED } end
   local after, seq, trimmed = tonumber(ARGV[8]), tonumber(last), tonumber(first)
+  -- While this request was on its way the client may have received, and acknowledged, more on its
+  -- former socket.
+  local confirmed_in, upto = string.match(confirmed or '', '^(%d+) (%d+)$')
+  if confirmed_in == epoch then after = math.max(after, tonumber(upto)) end
   if epoch == ARGV[7] and after < trimmed then return { Reply.TRIMMED, trimmed, seq } end
   if epoch == ARGV[7] and after > seq then
     -- The client has outcomes that the store lost: positions start anew.
