@@ -87,8 +87,8 @@ def pcm16_level(pcm: bytes | memoryview, looked_at: int = SAMPLES_LOOKED_AT) -> 
     samples = _picker(len(pcm) // SAMPLE_BYTES, looked_at)(pcm)
     count = len(samples)
     # The variance ignores the constant offset of cheap microphones.
-    mean = sum(samples) / count
-    variance = hypot(*samples) ** 2 / count - mean * mean
+    mean, norm = sum(samples) / count, hypot(*samples)
+    variance = norm * norm / count - mean * mean
     return sqrt(variance) / FULL_SCALE if variance > 0 else 0.0
 
 
