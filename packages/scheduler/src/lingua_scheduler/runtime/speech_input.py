@@ -56,7 +56,7 @@ class SpeechDependencies:
     # How a turn without a closing part is ended.
     end_turn: Callable[[str], None]
     # What lets nodes listen to the session; None while nobody wants that.
-    streams: Callable[[StreamHooks], SessionStreams | None]
+    streams: Callable[[Callable[[], StreamHooks]], SessionStreams | None]
 
 
 class SpeechInput:
@@ -330,7 +330,6 @@ class SpeechInput:
             del self._turn_ids[cut.turn]
         return turn
 
-    @property
     def _stream_hooks(self) -> StreamHooks:
         return StreamHooks(self._segmenter, self._continued_turn, self._use_hint)
 
