@@ -82,9 +82,7 @@ def pcm16_level(pcm: bytes | memoryview, looked_at: int = SAMPLES_LOOKED_AT) -> 
     Only every n-th sample is measured, about so many in all, with another n in the second half, so
     that no tone is in step with both. An odd last byte is ignored.
     """
-    if len(pcm) < SAMPLE_BYTES:
-        return 0.0
-    samples = _picker(len(pcm) // SAMPLE_BYTES, looked_at)(pcm)
+    samples = picker(len(pcm) // SAMPLE_BYTES, looked_at)(pcm)
     count = len(samples)
     # The variance ignores the constant offset of cheap microphones.
     mean, norm = sum(samples) / count, hypot(*samples)
@@ -93,8 +91,10 @@ def pcm16_level(pcm: bytes | memoryview, looked_at: int = SAMPLES_LOOKED_AT) -> 
 
 
 @lru_cache(maxsize=256)
-def _picker(count: int, looked_at: int) -> Callable[[bytes | memoryview], tuple[int, ...]]:
-    """Return the function that reads the measured samples and skips the others."""
+def picker(count: int, looked_at: int) -> Callable[[bytes | memoryview], tuple[int, ...]]:
+    """Return the function that reads the measured samples of so many; a zero if there are none."""
+    if not count:
+        return lambda _: (0,)
     half, step = count // 2, count // looked_at | 1
     wanted = [*range(0, half, step), *range(half, count, step + 2)]
     gaps = (after - at - 1 for at, after in zip(wanted, [*wanted[1:], wanted[-1] + 1], strict=True))
