@@ -28,7 +28,7 @@ from edge.raw_peer import (
     run,
     until,
 )
-from lingua_scheduler.edge.websocket import SLOW_READER, WebSocketLimits
+from lingua_scheduler.edge.websocket import READ_BUFFER_BYTES, SLOW_READER, WebSocketLimits
 
 if TYPE_CHECKING:
     from lingua_scheduler.edge.tcp_listener import RequestHead
@@ -105,6 +105,24 @@ def test_a_frame_that_trickles_in_byte_by_byte_is_taken() -> None:
             assert await peer.hear() == (TEXT, b"slowly but surely" * 10)
 
     run(scenario())
+
+
+@both_loops
+def test_a_connection_keeps_no_headers_and_a_buffer_of_one_chunk(loop: str) -> None:
+    async def scenario() -> None:
+        async with a_door() as door, a_peer(door) as peer:
+            # 100 ms of pcm16 at 16 kHz in a message of the usual size.
+            for _ in range(3):
+                peer.frame(BINARY, bytes(3200 + 150))
+                await peer.hear()
+            wire = door.guests[0].wire
+            picows = wire._picows
+            assert not picows.request.headers
+            assert not picows.response.headers
+            protocol = wire._transport.get_protocol()
+            assert len(protocol.get_buffer(-1)) == 2 * (READ_BUFFER_BYTES - 256)
+
+    run(scenario(), loop)
 
 
 def test_text_that_is_not_utf8_is_left_to_the_receiver() -> None:

@@ -12,7 +12,8 @@ pytestmark = pytest.mark.unit
 def filled(*chunks: bytes) -> SpeechBuffer:
     buffer = SpeechBuffer()
     for number, chunk in enumerate(chunks):
-        buffer.add((chunk, number, 7000 + number, number, 0), 100.0 * number)
+        at_ms = 100.0 * number
+        buffer.add((chunk, number, 7000 + number, number, 0, at_ms), len(chunk))
     return buffer
 
 

@@ -211,7 +211,7 @@ def test_a_preroll_keeps_the_latest_bytes_and_tells_what_it_lost(
 ) -> None:
     preroll, lost = Preroll(2 * keep_samples), 0
     for place, data in enumerate(chunks):
-        lost += preroll.add((data, place, None, place, 0))
+        lost += preroll.add((data, place, None, place, 0, 0.0))
         assert preroll.size <= 2 * keep_samples + 1
     assert lost % 2 == 0
     everything = b"".join(chunks)
@@ -222,13 +222,13 @@ def test_a_preroll_keeps_the_latest_bytes_and_tells_what_it_lost(
 
 def test_a_chunk_of_a_preroll_keeps_its_number_when_its_beginning_is_lost() -> None:
     preroll = Preroll(4)
-    assert preroll.add((b"abcdef", 7, 70, 7, 0)) == 2
-    assert preroll.take() == [(b"cdef", 7, 70, 7, 2)]
+    assert preroll.add((b"abcdef", 7, 70, 7, 0, 9.0)) == 2
+    assert preroll.take() == [(b"cdef", 7, 70, 7, 2, 9.0)]
 
 
 def test_a_cleared_preroll_says_how_much_it_had() -> None:
     preroll = Preroll(100)
-    preroll.add((b"abcdef", None, None, None, 0))
+    preroll.add((b"abcdef", None, None, None, 0, 0.0))
     assert preroll.clear() == 6
     assert preroll.take() == []
 
@@ -236,25 +236,25 @@ def test_a_cleared_preroll_says_how_much_it_had() -> None:
 def test_the_first_number_of_a_preroll_is_that_of_its_oldest_chunk() -> None:
     preroll = Preroll(8)
     assert preroll.first_seq is None
-    preroll.add((b"abcd", 5, None, 5, 0))
-    preroll.add((b"efgh", 6, None, 6, 0))
+    preroll.add((b"abcd", 5, None, 5, 0, 0.0))
+    preroll.add((b"efgh", 6, None, 6, 0, 0.0))
     assert preroll.first_seq == 5
     # A part of it goes first, then all of it.
-    preroll.add((b"ij", 7, None, 7, 0))
+    preroll.add((b"ij", 7, None, 7, 0, 0.0))
     assert preroll.first_seq == 5
-    preroll.add((b"kl", 8, None, 8, 0))
+    preroll.add((b"kl", 8, None, 8, 0, 0.0))
     assert preroll.first_seq == 6
 
 
 @pytest.mark.parametrize("empty", [Preroll.take, Preroll.clear])
 def test_an_emptied_preroll_has_no_first_number(empty: Callable[[Preroll], object]) -> None:
     preroll = Preroll(8)
-    preroll.add((b"abcd", 5, None, 5, 0))
+    preroll.add((b"abcd", 5, None, 5, 0, 0.0))
     empty(preroll)
     assert preroll.first_seq is None
 
 
 def test_a_chunk_without_a_number_gives_a_preroll_none() -> None:
     preroll = Preroll(8)
-    preroll.add((b"abcd", None, None, None, 0))
+    preroll.add((b"abcd", None, None, None, 0, 0.0))
     assert preroll.first_seq is None

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lingua_scheduler.auth.policy import NOT_IN_ROOM, Forbidden, allow_renewal, speech_problem
-from lingua_wire.codes import CloseCode
+from lingua_scheduler.auth.tokens import InvalidToken
+from lingua_wire.codes import CloseCode, ErrorCode
+from lingua_wire.errors import InvalidInput, InvalidLanguage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +29,26 @@ if TYPE_CHECKING:
 
 # Invalid messages in a row before the client is disconnected.
 ERRORS_MAX = 50
+
+
+class ForeignSession(InvalidInput):
+    """A message names another session than that of its connection."""
+
+    def __init__(self) -> None:
+        super().__init__("not the session of this connection")
+
+
+def code_of(problem: InvalidInput | InvalidToken | Forbidden) -> ErrorCode:
+    """Return the code that a message is refused with."""
+    if isinstance(problem, Forbidden):
+        return ErrorCode.FORBIDDEN
+    if isinstance(problem, InvalidToken):
+        return ErrorCode.UNAUTHORIZED
+    if isinstance(problem, InvalidLanguage):
+        return ErrorCode.UNSUPPORTED_LANGUAGE
+    if isinstance(problem, ForeignSession):
+        return ErrorCode.INVALID_SESSION
+    return ErrorCode.INVALID_MESSAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

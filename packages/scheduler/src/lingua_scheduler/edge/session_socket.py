@@ -19,7 +19,7 @@ from lingua_scheduler.auth.policy import (
 )
 from lingua_scheduler.auth.tokens import InvalidToken
 from lingua_scheduler.edge import token_advice
-from lingua_scheduler.edge.client_access import ClientAccess, ErrorLimit
+from lingua_scheduler.edge.client_access import ClientAccess, ErrorLimit, ForeignSession, code_of
 from lingua_scheduler.edge.early_buffer import EarlyBuffer
 from lingua_scheduler.edge.message_counters import counters
 from lingua_scheduler.edge.old_protocol import ClientChoices
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from lingua_scheduler.auth.tokens import ClientGrant
     from lingua_scheduler.edge.client_access import ClientServices
-    from lingua_scheduler.edge.websocket import WebSocket
+    from lingua_scheduler.edge.websocket import Receiver, WebSocket
     from lingua_scheduler.runtime.session import LiveSession
     from lingua_scheduler.runtime.session_registry import ReturnedClient
     from lingua_scheduler.state.keys import Cell
@@ -234,7 +234,7 @@ class Opening(EarlyBuffer):
             services.registry.never_answered(session, socket)
             return
         socket.errors.reset()
-        socket.wire.receiver = Talking(socket, session)
+        socket.wire.receiver = TALKING[socket.codec.is_binary](socket, session)
         socket.send(ack_of(socket, session, init, OpeningAnswer(token, unserved)))
         self.deliver()
 
@@ -295,7 +295,7 @@ class Resuming(Opening):
         except StoreUnavailable:
             is_back = False
         if is_back and not self.is_lost:
-            socket.wire.receiver = Talking(socket, session)
+            socket.wire.receiver = TALKING[socket.codec.is_binary](socket, session)
             self.deliver()
             return
         registry.unattached(session, socket)
@@ -334,12 +334,11 @@ class Resuming(Opening):
 
 
 class Talking:
-    """The session is open."""
+    """The session is open; what a frame of each kind is depends on the form of its messages."""
 
     __slots__ = (
         "_errors",
         "_input",
-        "_is_binary",
         "_read",
         "_rooms",
         "_seen",
@@ -356,7 +355,6 @@ class Talking:
         # What every message needs, without a way through others.
         self._session_id = session.id
         self._input = session.input
-        self._is_binary = socket.codec.is_binary
         self._read = socket.codec.read
         self._seen = socket.seen
         self._errors = socket.errors
@@ -364,25 +362,12 @@ class Talking:
         self._speech_problem = ""
         self._check_languages()
 
-    def text(self, data: bytes) -> None:
-        """Take a JSON message."""
-        if self._is_binary:
-            self._socket.refuse(ErrorCode.INVALID_MESSAGE, "this socket speaks MessagePack")
-        else:
-            self._receive(data)
-
-    def binary(self, data: bytes) -> None:
-        """Take a MessagePack message; on a JSON socket the frame is one chunk of audio."""
-        if self._is_binary:
-            self._receive(data)
-        else:
-            self._receive_audio(data)
-
     def lost(self) -> None:
         """Handle the loss of the client's socket."""
         self._socket.services.registry.disconnected(self._session, self._socket)
 
-    def _receive(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
+        """Take a message; positional arguments and no table for audio, the most frequent by far."""
         try:
             message = self._read(data)
         except UNREADABLE as error:
@@ -390,38 +375,42 @@ class Talking:
             return
         self._seen[type(message)].value += 1
         try:
-            # Messages without a session id (rooms, signalling) belong to this connection's session.
-            if getattr(message, "session_id", self._session_id) != self._session_id:
-                what = "not the session of this connection"
-                self._socket.refuse(ErrorCode.INVALID_SESSION, what)
-                return
-            if type(message) is m.AudioChunk:  # the most frequent by far: without the table
+            if type(message) is not m.AudioChunk:
+                self._handle(message)
+            elif message.session_id != self._session_id:
+                raise ForeignSession
+            else:
                 if self._speech_problem:
                     self._forbid()
-                self._input.audio(
-                    message.payload or b"",
-                    seq=message.seq,
-                    is_final=message.is_final,
-                    client_ts_ms=message.client_timestamp_ms,
-                )
-            else:
-                self.HANDLERS[type(message)](self, message)
+                payload, client_ts_ms = message.payload or b"", message.client_timestamp_ms
+                self._input.audio(payload, message.seq, message.is_final, client_ts_ms)
         except (InvalidInput, InvalidToken, Forbidden) as problem:
             self._socket.refuse(code_of(problem), str(problem))
         else:
             if self._errors.in_a_row:
                 self._errors.reset()
 
-    def _receive_audio(self, data: bytes) -> None:
+    def receive_audio(self, data: bytes) -> None:
+        """Take one chunk of audio without a message around it."""
         try:
             if self._speech_problem:
                 self._forbid()
-            self._input.audio(data, seq=None, is_final=False)
+            self._input.audio(data, None)
         except (InvalidInput, Forbidden) as problem:
             self._socket.refuse(code_of(problem), str(problem))
         else:
             if self._errors.in_a_row:
                 self._errors.reset()
+
+    def _handle(self, message: m.ClientMessage) -> None:
+        # Messages without a session id (rooms, signalling) belong to this connection's session.
+        if getattr(message, "session_id", self._session_id) != self._session_id:
+            raise ForeignSession
+        self.HANDLERS[type(message)](self, message)
+
+    def refuse_text(self, data: bytes) -> None:  # noqa: ARG002 refused unread
+        """Refuse a frame of the other form."""
+        self._socket.refuse(ErrorCode.INVALID_MESSAGE, "this socket speaks MessagePack")
 
     def _forbid(self) -> None:
         self._socket.access.forbid(self._speech_problem, self._rooms.code_of(self._session))
@@ -527,6 +516,30 @@ class Talking:
     }
 
 
+class JsonTalking(Talking):
+    """Messages are text; a binary frame is one chunk of audio."""
+
+    __slots__ = ()
+
+    # The methods themselves: every frame comes here, so there is no step between.
+    text = Talking.receive
+    binary = Talking.receive_audio
+
+
+class MessagePackTalking(Talking):
+    """Messages are binary."""
+
+    __slots__ = ()
+
+    text = Talking.refuse_text
+    binary = Talking.receive
+
+
+# By whether messages are binary.
+TALKING: tuple[Callable[[SessionSocket, LiveSession], Receiver], ...]
+TALKING = (JsonTalking, MessagePackTalking)
+
+
 class Ended:
     """The session is being closed: nothing more is accepted."""
 
@@ -546,17 +559,6 @@ class Ended:
     def lost(self) -> None:
         """Send nothing more; accepted speech is still finished."""
         self._session.notifier.detach()
-
-
-def code_of(problem: InvalidInput | InvalidToken | Forbidden) -> ErrorCode:
-    """Return the code that a message is refused with."""
-    if isinstance(problem, Forbidden):
-        return ErrorCode.FORBIDDEN
-    if isinstance(problem, InvalidToken):
-        return ErrorCode.UNAUTHORIZED
-    if isinstance(problem, InvalidLanguage):
-        return ErrorCode.UNSUPPORTED_LANGUAGE
-    return ErrorCode.INVALID_MESSAGE
 
 
 class OpeningAnswer(NamedTuple):

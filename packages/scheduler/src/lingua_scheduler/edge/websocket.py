@@ -47,8 +47,10 @@ if TYPE_CHECKING:
 
 # How long a peer has to answer our close frame, or to read the rest of its data.
 CLOSE_TIMEOUT_S: Final = 1.0
-# Most connections are idle: each would pay for a larger buffer, and it grows when needed.
-READ_BUFFER_BYTES: Final = 2048
+# Most connections are idle: each would pay for a larger buffer, and it grows when needed. picows
+# keeps 256 bytes of it for itself and doubles the rest when that is 90 % full: a chunk of 100 ms at
+# 16 kHz in its frame, 3.3 KB, then fits; with a little less it would be doubled twice.
+READ_BUFFER_BYTES: Final = 2176
 
 SLOW_READER: Final = 4408
 CLOSE_CODES_NEVER_SENT: Final = frozenset({1004, 1005, 1006, 1015})
@@ -157,7 +159,7 @@ class WebSocket:
     ) -> None:
         """Answer the checked upgrade request and use this transport from now on."""
         listener = _PicowsListener(self, self._handle_frame)
-        protocol = _PicowsProtocol(self, listener, self._end_after_refusal, on_gone)
+        protocol = _PicowsProtocol(self, listener, on_gone)
         self._transport = transport
         self._writer = FrameWriter(transport, self.limits.send_bytes_max, self.drop_slow)
         protocol.connection_made(PicowsOutlet(transport, self._picows_closes))
@@ -338,6 +340,9 @@ class WebSocket:
         """Start: the response to the upgrade request is on its way."""
         self._picows = transport
         self.phase = OPEN
+        # picows keeps both as long as the connection lives, and nobody reads them again.
+        transport.request.headers.clear()
+        transport.response.headers.clear()
 
     def ended(self) -> None:
         """End: the socket is closed, by either side."""
@@ -361,6 +366,10 @@ class WebSocket:
             raise
 
 
+# By the class: a bound method for each connection would be kept as long as it lives.
+end_after_refusal = WebSocket._end_after_refusal  # noqa: SLF001
+
+
 class _PicowsListener(WSListener):
     """What picows calls: passes on the start, the frames and the end of one connection."""
 
@@ -370,6 +379,14 @@ class _PicowsListener(WSListener):
     def __init__(self, socket: WebSocket, on_frame: Callable[[WSTransport, WSFrame], None]) -> None:
         self._socket = socket
         self.on_ws_frame = on_frame  # type: ignore[assignment,method-assign]
+
+    def __call__(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:  # noqa: ARG002
+        """Accept the upgrade, which the TCP listener has checked, with the chosen subprotocol."""
+        name = self._socket.subprotocol
+        response = WSUpgradeResponse.create_101_response(
+            {"Sec-WebSocket-Protocol": name} if name else None
+        )
+        return WSUpgradeResponseWithListener(response, self)
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._socket.opened(transport)
@@ -387,18 +404,12 @@ class _PicowsListener(WSListener):
 class _PicowsProtocol(WSProtocol):  # type: ignore[misc]
     """The parser of picows; notes when bytes arrive and when picows itself refuses a frame."""
 
-    __slots__ = ("_listener", "_on_gone", "_on_refused", "_socket")
+    __slots__ = ("_on_gone", "_socket")
 
     def __init__(
-        self,
-        socket: WebSocket,
-        listener: _PicowsListener,
-        on_refused: Callable[[], None],
-        on_gone: Callable[[], None],
+        self, socket: WebSocket, listener: _PicowsListener, on_gone: Callable[[], None]
     ) -> None:
         self._socket = socket
-        self._listener = listener
-        self._on_refused = on_refused
         # Called when the socket is closed; `lost` may have been called earlier.
         self._on_gone = on_gone
         super().__init__(
@@ -407,7 +418,7 @@ class _PicowsProtocol(WSProtocol):  # type: ignore[misc]
             ws_path=None,
             extra_headers=None,
             is_client_side=False,
-            ws_listener_factory=self._accept,
+            ws_listener_factory=listener,
             logger=PICOWS_LOG,
             # We answer an exception ourselves: picows would send a second close frame.
             disconnect_on_exception=False,
@@ -424,14 +435,6 @@ class _PicowsProtocol(WSProtocol):  # type: ignore[misc]
             read_buffer_init_size=READ_BUFFER_BYTES,
         )
 
-    def _accept(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:  # noqa: ARG002
-        """Accept the upgrade, which the TCP listener has checked, with the chosen subprotocol."""
-        name = self._socket.subprotocol
-        response = WSUpgradeResponse.create_101_response(
-            {"Sec-WebSocket-Protocol": name} if name else None
-        )
-        return WSUpgradeResponseWithListener(response, self._listener)
-
     def buffer_updated(self, nbytes: int) -> None:
         """Let picows parse its buffer, unless the WebSocket discards received data."""
         socket = self._socket
@@ -440,7 +443,7 @@ class _PicowsProtocol(WSProtocol):  # type: ignore[misc]
             return  # unparsed and uncounted: the next bytes overwrite these
         parse_bytes(self, nbytes)
         if self.transport.is_close_frame_sent and socket.phase == OPEN:
-            self._on_refused()
+            end_after_refusal(socket)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the end through picows to the WebSocket, then to the connection count."""

@@ -305,9 +305,12 @@ class SessionFactory:
         admission: Admission,
         languages: LanguageChanges,
         deliverer: Deliverer,
-        hooks: StreamHooks,
+        hooks: Callable[[], StreamHooks],
     ) -> SessionStreams | None:
-        """Return what lets nodes listen to a session; None if nobody wants that now."""
+        """Return what lets nodes listen to a session; None if nobody wants that now.
+
+        Every session without it asks again each second: what it needs is made only then.
+        """
         settings, record, audio = self.settings.streams, deliverer.record, languages.profile.audio
         profile = languages.profile
 
@@ -319,7 +322,7 @@ class SessionFactory:
             return None
         return SessionStreams(
             record=record,
-            hooks=hooks,
+            hooks=hooks(),
             hub=self.streams.hub,
             router=self.streams.router,
             clock=self.clock,

@@ -56,21 +56,20 @@ class SpeechDependencies:
     # How a turn without a closing part is ended.
     end_turn: Callable[[str], None]
     # What lets nodes listen to the session; None while nobody wants that.
-    streams: Callable[[StreamHooks], SessionStreams | None]
+    streams: Callable[[Callable[[], StreamHooks]], SessionStreams | None]
 
 
 class SpeechInput:
     """The stream of one session, until it is cut."""
 
     __slots__ = (
-        "_audio_bytes",
-        "_audio_chunks",
         "_backlog",
+        "_changes_wait",
         "_chunk_bytes_max",
         "_clock",
         "_cut_timer",
+        "_heard",
         "_is_pcm16",
-        "_languages",
         "_lifecycle",
         "_record",
         "_segmenter",
@@ -91,11 +90,11 @@ class SpeechInput:
         self._backlog = uses.admission.parts.backlog
         self._segmenter = uses.segmenter
         self._cut_timer = uses.segmenter.timer
-        self._languages = uses.languages
+        # A former owner received changes of languages that count from a later chunk on.
+        self._changes_wait = False
         self._lifecycle = uses.lifecycle
         self._clock = uses.clock
-        self._audio_chunks = uses.metrics.speech.audio_chunks_total
-        self._audio_bytes = uses.metrics.speech.audio_bytes_total
+        self._heard = uses.metrics.speech.heard
         self._is_pcm16 = uses.languages.profile.audio.name == "pcm16"
         # Opaque audio cannot be sliced: a chunk of it is an utterance at most.
         self._chunk_bytes_max = NEVER_BYTES if self._is_pcm16 else opaque_bytes_max
@@ -114,6 +113,7 @@ class SpeechInput:
         """Go on with this chunk, at this place in the audio."""
         self._segmenter.restore(next_seq, audio_ms)
         self._silent_before_ms = silent_ms
+        self._changes_wait = bool(self._uses.languages.by_chunk)
 
     @property
     def position(self) -> tuple[int | None, int]:
@@ -134,29 +134,28 @@ class SpeechInput:
     # Audio
 
     def audio(
-        self, data: bytes, *, seq: int | None, is_final: bool, client_ts_ms: int | None = None
+        self, data: bytes, seq: int | None, is_final: bool = False, client_ts_ms: int | None = None
     ) -> None:
         """Receive one chunk of speech."""
         size, segmenter = len(data), self._segmenter
         if size > self._chunk_bytes_max or (size & 1 and self._is_pcm16):
             raise self._unusable(size)
-        if self._record.state is MOVING:
+        is_draining = self._lifecycle.state is DRAINING
+        if is_draining and self._record.state is MOVING:
             return  # its number is not used either: it must not be acknowledged as silence
         if seq is not None and seq != segmenter.next_seq and not self._in_sequence(seq):
             return
-        if self._languages.by_chunk:
-            self._languages.reach(seq, is_idle=segmenter.is_idle)
-        self._audio_chunks.inc()
-        self._audio_bytes.inc(size)
-        if self._lifecycle.state is DRAINING:
+        if self._changes_wait:
+            self._reach_change(seq)
+        self._heard.add(size)
+        if is_draining:
             self._refuse(data, seq, "shutdown")
             return
         if self._backlog.is_paused:
             data = self._unless_full(data, seq)
         now = self._clock.now_ms()
-        events = segmenter.chunk(
-            data, is_final=is_final, now_ms=now, client_ts_ms=client_ts_ms, seq=seq
-        )
+        # By position: the interpreter then calls it without a step in C.
+        events = segmenter.chunk(data, is_final, now, client_ts_ms, seq)
         if events or is_final:
             self._handle_chunk(events, now)
         if self._cut_timer.due_ms < self._timer_at_ms:
@@ -170,6 +169,11 @@ class SpeechInput:
             self._handle(events, now_ms)
         elif self._segmenter.is_idle:
             self._uses.metrics.speech.empty_finalize_total.inc()
+
+    def _reach_change(self, seq: int | None) -> None:
+        languages = self._uses.languages
+        languages.reach(seq, is_idle=self._segmenter.is_idle)
+        self._changes_wait = bool(languages.by_chunk)
 
     def _unless_full(self, data: bytes, seq: int | None) -> bytes:
         """Return audio that may still wait; audio beyond that is refused."""
@@ -326,7 +330,6 @@ class SpeechInput:
             del self._turn_ids[cut.turn]
         return turn
 
-    @property
     def _stream_hooks(self) -> StreamHooks:
         return StreamHooks(self._segmenter, self._continued_turn, self._use_hint)
 

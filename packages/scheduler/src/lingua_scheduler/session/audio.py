@@ -82,19 +82,19 @@ def pcm16_level(pcm: bytes | memoryview, looked_at: int = SAMPLES_LOOKED_AT) -> 
     Only every n-th sample is measured, about so many in all, with another n in the second half, so
     that no tone is in step with both. An odd last byte is ignored.
     """
-    if len(pcm) < SAMPLE_BYTES:
-        return 0.0
-    samples = _picker(len(pcm) // SAMPLE_BYTES, looked_at)(pcm)
+    samples = picker(len(pcm) // SAMPLE_BYTES, looked_at)(pcm)
     count = len(samples)
     # The variance ignores the constant offset of cheap microphones.
-    mean = sum(samples) / count
-    variance = hypot(*samples) ** 2 / count - mean * mean
+    mean, norm = sum(samples) / count, hypot(*samples)
+    variance = norm * norm / count - mean * mean
     return sqrt(variance) / FULL_SCALE if variance > 0 else 0.0
 
 
 @lru_cache(maxsize=256)
-def _picker(count: int, looked_at: int) -> Callable[[bytes | memoryview], tuple[int, ...]]:
-    """Return the function that reads the measured samples and skips the others."""
+def picker(count: int, looked_at: int) -> Callable[[bytes | memoryview], tuple[int, ...]]:
+    """Return the function that reads the measured samples of so many; a zero if there are none."""
+    if not count:
+        return lambda _: (0,)
     half, step = count // 2, count // looked_at | 1
     wanted = [*range(0, half, step), *range(half, count, step + 2)]
     gaps = (after - at - 1 for at, after in zip(wanted, [*wanted[1:], wanted[-1] + 1], strict=True))

@@ -38,7 +38,9 @@ class CutTimer:
         """Count the pause from now: a chunk arrived."""
         self._from_ms = now_ms
         if self.hangover is None:
-            self.due_ms = max(now_ms, self._playback_until_ms) + self._pause_ms
+            until_ms = self._playback_until_ms
+            # Not `max`, which is a call, for every chunk.
+            self.due_ms = (now_ms if now_ms > until_ms else until_ms) + self._pause_ms  # noqa: FURB136
 
     def start_playback(self, now_ms: float) -> None:
         """Suspend the pause."""

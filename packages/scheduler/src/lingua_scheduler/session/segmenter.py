@@ -254,7 +254,6 @@ class Segmenter:
     def chunk(
         self,
         data: bytes,
-        *,
         is_final: bool,
         now_ms: float,
         client_ts_ms: int | None = None,
@@ -272,7 +271,7 @@ class Segmenter:
         if size > limits.long_bytes and buffer.size + size > limits.limit_bytes:
             events += self._add_in_parts(data, client_ts_ms, seq)
         elif size:
-            self._add((data, seq, client_ts_ms, seq, 0))
+            self._add((data, seq, client_ts_ms, seq, 0, now_ms), size)
         elif buffer.size and seq is not None:
             buffer.complete_at(seq)
         if is_final:
@@ -399,7 +398,7 @@ class Segmenter:
 
     # Collecting.
 
-    def _add(self, chunk: SpeechChunk) -> None:
+    def _add(self, chunk: SpeechChunk, size: int) -> None:
         """Add a chunk, or a part of a long one, if it belongs to speech."""
         detector, turn = self._detector, self._turn
         if detector is not None:
@@ -410,9 +409,9 @@ class Segmenter:
                 self._wait(chunk)
                 return
             elif not self.timer.is_playing(self._now_ms):
-                turn.hear_silence(len(chunk[0]))
+                turn.hear_silence(size)
         self._is_held = False
-        self._buffer.add(chunk, self._now_ms)
+        self._buffer.add(chunk, size)
         self.timer.restart(self._now_ms)
 
     def _add_in_parts(
@@ -425,7 +424,8 @@ class Segmenter:
                 events += self._cut_at_limit()
             # The client must keep a chunk that is not complete yet.
             whole_seq = seq if at + step >= len(data) else seq - 1 if seq else None
-            self._add((data[at : at + step], seq, client_ts_ms, whole_seq, at))
+            part = data[at : at + step]
+            self._add((part, seq, client_ts_ms, whole_seq, at, self._now_ms), len(part))
         return events
 
     # Silence before speech (only with a detector).
@@ -442,8 +442,9 @@ class Segmenter:
         self._silence_bytes = self._limits.silence_bytes
         self._drop_old_lead()
         if self._lead.size:
-            for chunk in self._lead.take():
-                self._buffer.add(chunk, self._now_ms)
+            for audio, seq, client_ts_ms, whole_seq, before_bytes, _ in self._lead.take():
+                chunk = (audio, seq, client_ts_ms, whole_seq, before_bytes, self._now_ms)
+                self._buffer.add(chunk, len(audio))
 
     def _drop_old_lead(self) -> None:
         """Pass over silence from before a pause: it is not the beginning of speech after it."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 # A chunk, or a part of a long one: its audio, its number, the client's clock, the newest chunk that
-# is complete with it, and the bytes of its chunk before it. A plain tuple, because one is made for
-# every chunk that arrives: a class would cost as much as all the rest that is done with it.
-SpeechChunk = tuple[bytes, int | None, int | None, int | None, int]
+# is complete with it, the bytes of its chunk before it, and the server's clock when it was added. A
+# plain tuple, because one is made for every chunk that arrives: a class would cost as much as all
+# the rest that is done with it.
+SpeechChunk = tuple[bytes, int | None, int | None, int | None, int, float]
 
 
 class BufferedSpeech(NamedTuple):
@@ -25,12 +26,10 @@ class BufferedSpeech(NamedTuple):
 class SpeechBuffer:
     """Chunks in the order of arrival."""
 
-    __slots__ = ("_at_ms", "_chunks", "_completed_seq", "size")
+    __slots__ = ("_chunks", "_completed_seq", "size")
 
     def __init__(self) -> None:
         self._chunks: list[SpeechChunk] = []
-        # When each of them was added.
-        self._at_ms: list[float] = []
         # The bytes of all chunks.
         self.size = 0
         # A chunk without audio that followed the last of them.
@@ -48,11 +47,10 @@ class SpeechBuffer:
         """Return the audio of all chunks after the first `count`."""
         return b"".join([chunk[0] for chunk in self._chunks[count:]])
 
-    def add(self, chunk: SpeechChunk, at_ms: float) -> None:
-        """Append a chunk."""
+    def add(self, chunk: SpeechChunk, size: int) -> None:
+        """Append a chunk with so many bytes."""
         self._chunks.append(chunk)
-        self._at_ms.append(at_ms)
-        self.size += len(chunk[0])
+        self.size += size
         self._completed_seq = None
 
     def complete_at(self, seq: int) -> None:
@@ -61,13 +59,12 @@ class SpeechBuffer:
 
     def take(self, count: int) -> BufferedSpeech:
         """Remove and return the first `count` chunks, at least one."""
-        taken, last_at_ms = self._chunks[:count], self._at_ms[count - 1]
+        taken = self._chunks[:count]
         del self._chunks[:count]
-        del self._at_ms[:count]
         audio = b"".join([chunk[0] for chunk in taken])
         self.size -= len(audio)
-        _, first_seq, first_client_ts_ms, _, _ = taken[0]
-        last_seq = taken[-1][3]
+        _, first_seq, first_client_ts_ms, _, _, _ = taken[0]
+        _, _, _, last_seq, _, last_at_ms = taken[-1]
         if not self._chunks and self._completed_seq is not None:
             last_seq = self._completed_seq
         return BufferedSpeech(audio, first_seq, first_client_ts_ms, last_at_ms, last_seq)
