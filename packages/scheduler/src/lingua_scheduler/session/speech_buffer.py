@@ -48,6 +48,11 @@ class SpeechBuffer:
         """Return the audio of all chunks after the first `count`."""
         return b"".join([chunk[0] for chunk in self._chunks[count:]])
 
+    @property
+    def last_at_ms(self) -> float:
+        """Return when the last chunk was added; there must be one."""
+        return self._at_ms[-1]
+
     def add(self, chunk: SpeechChunk, at_ms: float) -> None:
         """Append a chunk."""
         self._chunks.append(chunk)
@@ -71,3 +76,14 @@ class SpeechBuffer:
         if not self._chunks and self._completed_seq is not None:
             last_seq = self._completed_seq
         return BufferedSpeech(audio, first_seq, first_client_ts_ms, last_at_ms, last_seq)
+
+    def take_after(self, count: int) -> list[SpeechChunk]:
+        """Remove and return all chunks after the first `count`."""
+        taken = self._chunks[count:]
+        if taken:
+            del self._chunks[count:]
+            del self._at_ms[count:]
+            self.size -= sum(len(chunk[0]) for chunk in taken)
+            # It followed a chunk that is not here any more.
+            self._completed_seq = None
+        return taken
