@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lingua_scheduler.session.audio import AudioFormat
 from lingua_scheduler.session.segmenter import Segmenter, SegmentRules, TurnEnd, UtteranceCut
-from lingua_scheduler.session.slice_point import quietest_end
+from lingua_scheduler.session.slice_point import quietest_end, slice_end
 
 pytestmark = pytest.mark.unit
 
@@ -86,6 +86,35 @@ def test_a_quiet_place_before_the_search_is_not_looked_at() -> None:
     assert [cut.end_ms for cut in cuts] == [10_000]
 
 
+PAUSE = tone(CHUNK_MS, 0.005)
+
+
+def with_pause(chunks: list[bytes], at_ms: int) -> list[bytes]:
+    """Return speech with a pause of 200 ms, which is much quieter than a sound within a word."""
+    count, first = 200 // CHUNK_MS, at_ms // CHUNK_MS
+    return [*chunks[:first], *[PAUSE] * count, *chunks[first + count :]]
+
+
+def test_a_slice_ends_in_a_pause_before_the_search_rather_than_within_a_word() -> None:
+    cuts, _ = played(with_pause(speech(10_000, 8000, quiet_ms=100), 6000))
+    assert [cut.end_ms for cut in cuts] == [6100]
+
+
+def test_a_pause_within_the_search_is_taken_though_there_is_one_before() -> None:
+    cuts, _ = played(with_pause(with_pause(speech(10_000), 6000), 8000))
+    assert [cut.end_ms for cut in cuts] == [8100]
+
+
+def test_without_any_pause_the_quietest_point_of_the_search_is_taken() -> None:
+    cuts, _ = played(speech(10_000, 6000, 8000, quiet_ms=100))
+    assert [cut.end_ms for cut in cuts] == [8100]
+
+
+def test_at_most_half_of_a_slice_is_left_for_the_next() -> None:
+    cuts, _ = played(with_pause(speech(10_000, 8000, quiet_ms=100), 4500))
+    assert [cut.end_ms for cut in cuts] == [8100]
+
+
 def test_evenly_loud_speech_is_sliced_where_it_ends() -> None:
     cuts, segmenter = played(speech(20_000))
     assert [cut.end_ms for cut in cuts] == [10_000, 20_000]
@@ -125,6 +154,19 @@ def test_a_slice_takes_at_least_one_chunk_and_leaves_no_more_than_was_searched(
     taken = quietest_end(chunks, search_bytes, 640)
     assert 1 <= taken <= len(chunks)
     assert sum(map(len, chunks[taken:])) <= search_bytes
+
+
+@given(
+    st.lists(st.binary(max_size=900), min_size=1, max_size=40),
+    st.integers(0, 9000),
+    st.integers(0, 9000),
+)
+def test_a_slice_that_ends_in_an_earlier_pause_is_bounded_too(
+    chunks: list[bytes], search_bytes: int, more_bytes: int
+) -> None:
+    taken = slice_end(chunks, search_bytes, search_bytes + more_bytes, 640)
+    assert 1 <= taken <= len(chunks)
+    assert sum(map(len, chunks[taken:])) <= search_bytes + more_bytes
 
 
 @given(st.lists(st.sampled_from([0, 200, 8000, 16_000]), min_size=60, max_size=200))

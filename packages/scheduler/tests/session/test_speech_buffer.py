@@ -39,3 +39,19 @@ def test_a_chunk_without_audio_counts_only_for_the_whole_buffer() -> None:
         buffer.complete_at(9)
     assert whole.take(2).last_seq == 9
     assert part.take(1).last_seq == 0
+
+
+def test_the_end_leaves_without_what_came_before_it() -> None:
+    buffer = filled(b"ab", b"cd", b"ef")
+    buffer.complete_at(9)
+    assert [chunk[0] for chunk in buffer.take_after(1)] == [b"cd", b"ef"]
+    assert (buffer.size, buffer.audio, buffer.last_at_ms) == (2, [b"ab"], 0.0)
+    # The chunk without audio followed one that has left.
+    assert buffer.take(1).last_seq == 0
+
+
+def test_after_all_chunks_there_is_no_end_that_could_leave() -> None:
+    buffer = filled(b"ab", b"cd")
+    buffer.complete_at(9)
+    assert buffer.take_after(2) == []
+    assert buffer.take(2).last_seq == 9

@@ -11,6 +11,7 @@ from lingua_speech.listening.agreement import (
     UNKNOWN,
     Agreement,
     HeardText,
+    as_heard,
     words_of,
 )
 
@@ -115,3 +116,20 @@ def test_no_words_are_lost_or_doubled_over_a_long_speech() -> None:
     for count in range(1, 61, 3):
         so_far = heard(agreement, " ".join(said[:count]))
         assert so_far.text.split() == said[:count]
+
+
+def test_stable_words_have_the_marks_of_the_last_hearing() -> None:
+    said = ("the", "line", "is", "busy", "please")
+    assert as_heard(said, words("The line is busy. Please")) == (
+        "The",
+        "line",
+        "is",
+        "busy.",
+        "Please",
+    )
+
+
+def test_where_a_hearing_has_other_words_they_have_the_marks_that_they_had() -> None:
+    said = ("the", "line.", "is", "busy")
+    assert as_heard(said, words("the lime, is")) == ("the", "line.", "is", "busy")
+    assert as_heard(said, words("the line, is busy? now")) == ("the", "line,", "is", "busy?")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lingua_speech.engine import HeardWord
+from lingua_speech.listening.agreement import Agreement, as_heard
 from lingua_speech.listening.ear import Ear
 from lingua_speech.listening.sentence_ends import SentenceEnds, is_sentence_end
 from listening.sounds import RATE, noise, voice
@@ -26,6 +28,25 @@ def test_the_end_is_the_quiet_place_after_the_last_word() -> None:
     ends.hear(3, 1600)
     ends.hear(5, 2400)
     end = ends.latest(WORDS, 3, ear)
+    assert end is not None
+    assert end.words == 3
+    assert end.at_ms == pytest.approx(1600, abs=40)
+
+
+def test_an_end_is_found_that_became_clear_after_its_word_was_stable() -> None:
+    ear = ear_of(noise(200), voice(1300), noise(200), voice(900))
+    ends, agreement = SentenceEnds(), Agreement()
+    hearings = (("good morning everybody", 1600), ("good morning everybody and", 2000))
+    for text, upto_ms in hearings:
+        so_far = agreement.hear([HeardWord(word, 0.6) for word in text.split()], is_quiet=False)
+        ends.hear(len((*so_far.stable, *so_far.unstable)), upto_ms)
+    assert "everybody" in agreement.stable
+    heard = [HeardWord(word, 0.6) for word in WORDS]
+    so_far = agreement.hear(heard, is_quiet=False)
+    said = (*so_far.stable, *so_far.unstable)
+    ends.hear(len(said), 2400)
+    assert ends.latest(said, len(so_far.stable), ear) is None
+    end = ends.latest(as_heard(said, heard), len(so_far.stable), ear)
     assert end is not None
     assert end.words == 3
     assert end.at_ms == pytest.approx(1600, abs=40)

@@ -11,9 +11,10 @@ nothing. The caller numbers utterances, creates jobs, informs the client and cal
                     ├──► max_duration, after a hangover ───► slice, the turn continues
                     └──► max_bytes ────────────────────────► slice, the turn continues
 
-A slice ends at the quietest point within `slice_search_ms` before its end; the rest begins the
-next one. A long chunk of pcm16 that would exceed the limits is processed in parts, as if the parts
-had arrived one by one.
+A slice ends at the quietest point within `slice_search_ms` before its end, or in a pause before
+that; the rest begins the next one. An utterance that silence ends, ends at the quietest point of
+that silence: a word begins before it is loud, and the rest may be its beginning. A long chunk of
+pcm16 that would exceed the limits is processed in parts, as if the parts had arrived one by one.
 
 A node that listens while one speaks gives hints: where a sentence ended, and whether the text so
 far is a whole one. Less silence ends a whole sentence, more one that plainly is not. Without hints
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from lingua_scheduler.session.audio import PCM16
 from lingua_scheduler.session.audio_account import AudioAccount
 from lingua_scheduler.session.cut_timer import CutTimer
-from lingua_scheduler.session.slice_point import quietest_end
+from lingua_scheduler.session.slice_point import quietest_end, slice_end
 from lingua_scheduler.session.speech_buffer import SpeechBuffer
 from lingua_scheduler.session.speech_turn import SpeechTurn
 from lingua_scheduler.session.utterance import SLICES, UtteranceCut
@@ -46,8 +47,12 @@ if TYPE_CHECKING:
 NEVER_BYTES = 1 << 62
 # The loudness of this much audio around a boundary is compared in the search for a quiet point.
 QUIET_WINDOW_MS = 200
-# At most one part in this many of a slice may be left for the next.
+# So much silence stays after a voice that it ended: soft sounds end words, too.
+SILENCE_KEPT_MS = 100
+# At most one part in this many of a slice may be left for the next, and if there is a pause only
+# before that.
 SEARCHED_PART = 3
+SEARCHED_PART_MOST = 2
 # Chunks longer than this are processed in parts if they would exceed the limits.
 LONG_MS = 1000
 PART_MS = 100
@@ -477,7 +482,7 @@ class Segmenter:
         hangover = self.timer.hangover
         is_silent = self._turn.unvoiced_bytes >= self._silence_bytes
         if is_silent and size >= max(limits.short_bytes, 1) and hangover != "manual":
-            return self._cut("timeout")
+            return self._cut_silence()
         if size >= rules.max_bytes:
             return self._cut("manual" if hangover == "manual" else "max_bytes")
         if hangover == "max_duration" and size >= limits.overdue_bytes:
@@ -490,7 +495,24 @@ class Segmenter:
         self.timer.start_hangover("max_duration", self._now_ms + rules.hangover_auto_ms)
         return NOTHING
 
-    def _cut(self, trigger: Trigger, count: int = 0) -> tuple[Event, ...]:
+    def _cut_silence(self) -> tuple[Event, ...]:
+        """Cut at the quietest point of the silence; what follows it waits for the next voice."""
+        size, buffer = self._format.bytes_lasting, self._buffer
+        silent = min(self._turn.unvoiced_bytes, buffer.size) - size(SILENCE_KEPT_MS)
+        # Nothing before that could begin the next utterance.
+        searched = min(silent, size(self._rules.preroll_ms))
+        count = quietest_end(buffer.audio, searched, size(QUIET_WINDOW_MS))
+        # All of the silence had to be heard before the speech could end.
+        ended_at_ms = buffer.last_at_ms
+        rest = buffer.take_after(count)
+        events = self._cut("timeout", speech_end_ms=ended_at_ms)
+        for chunk in rest:
+            self._wait(chunk)
+        return events
+
+    def _cut(
+        self, trigger: Trigger, count: int = 0, speech_end_ms: float | None = None
+    ) -> tuple[Event, ...]:
         """Return the buffer, or its first `count` chunks; a slice ends at a quiet point.
 
         The rest after a slice is the beginning of the turn's next utterance; the rest after a
@@ -506,7 +528,7 @@ class Segmenter:
             last_seq=taken.last_seq,
             start_ms=start_ms,
             end_ms=end_ms,
-            speech_end_ms=taken.last_at_ms,
+            speech_end_ms=taken.last_at_ms if speech_end_ms is None else speech_end_ms,
             is_slice=trigger in SLICES,
             first_client_ts_ms=taken.first_client_ts_ms,
         )
@@ -529,7 +551,8 @@ class Segmenter:
         search_bytes = self._format.bytes_lasting(rules.slice_search_ms)
         window_bytes = self._format.bytes_lasting(QUIET_WINDOW_MS)
         searched = min(search_bytes, buffer.size // SEARCHED_PART)
-        return quietest_end(buffer.audio, searched, window_bytes)
+        further = min(2 * search_bytes, buffer.size // SEARCHED_PART_MOST)
+        return slice_end(buffer.audio, searched, further, window_bytes)
 
     def _end_turn(self) -> tuple[Event, ...]:
         """End a turn of slices that has no audio left; otherwise there is no turn to end."""

@@ -47,6 +47,11 @@ class SpeechBuffer:
         """Return the audio of all chunks after the first `count`."""
         return b"".join([chunk[0] for chunk in self._chunks[count:]])
 
+    @property
+    def last_at_ms(self) -> float:
+        """Return when the last chunk was added; there must be one."""
+        return self._chunks[-1][5]
+
     def add(self, chunk: SpeechChunk, size: int) -> None:
         """Append a chunk with so many bytes."""
         self._chunks.append(chunk)
@@ -68,3 +73,13 @@ class SpeechBuffer:
         if not self._chunks and self._completed_seq is not None:
             last_seq = self._completed_seq
         return BufferedSpeech(audio, first_seq, first_client_ts_ms, last_at_ms, last_seq)
+
+    def take_after(self, count: int) -> list[SpeechChunk]:
+        """Remove and return all chunks after the first `count`."""
+        taken = self._chunks[count:]
+        if taken:
+            del self._chunks[count:]
+            self.size -= sum(len(chunk[0]) for chunk in taken)
+            # It followed a chunk that is not here any more.
+            self._completed_seq = None
+        return taken

@@ -124,6 +124,15 @@ def words_of(heard: Transcript) -> tuple[HeardWord, ...]:
     )
 
 
+def as_heard(said: Sequence[str], heard: Sequence[HeardWord]) -> tuple[str, ...]:
+    """Return words with the marks that a hearing gives them, as far as it has the same words."""
+    same = (
+        other.text if plain(other.text) == plain(word) else word
+        for word, other in zip(said, heard, strict=False)
+    )
+    return (*same, *said[len(heard) :])
+
+
 def _shown(rest: Sequence[HeardWord], *, is_quiet: bool) -> tuple[str, ...]:
     """Return the words to show: in a pause all; else the last one, perhaps half, only if sure."""
     count = len(rest)

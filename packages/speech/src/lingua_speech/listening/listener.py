@@ -24,7 +24,7 @@ from lingua_speech.engine import Sound
 from lingua_speech.engines import sentences
 from lingua_speech.host import Urgency
 from lingua_speech.job_languages import languages_of
-from lingua_speech.listening.agreement import Agreement, words_of
+from lingua_speech.listening.agreement import Agreement, as_heard, words_of
 from lingua_speech.listening.captions import Captions
 from lingua_speech.listening.completeness import is_complete
 from lingua_speech.listening.ear import Ear
@@ -57,6 +57,9 @@ WORD_PAUSE_MS: Final = 100
 VOICE_AT_LEAST_MS: Final = 300
 # Fewer known words save nothing.
 KNOWN_AT_LEAST: Final = 3
+# The last stable words are searched again: only with what follows them is it known where a
+# sentence ended, and the last one may be the beginning of a longer word.
+SEARCHED_AGAIN: Final = 4
 # Nobody cuts a shorter sentence.
 SENTENCE_AT_LEAST_MS: Final = 1500
 # Longer speech has no more passes; the recogniser would hear it in several pieces.
@@ -268,11 +271,8 @@ class UtteranceListener:
         return hearing
 
     def _known(self) -> str:
-        """Return the first words, which a pass for captions need not search again.
-
-        The last of them is searched: it may be the beginning of a longer word.
-        """
-        words = self._agreement.stable[:-1]
+        """Return the first words, which a pass for captions need not search again."""
+        words = self._agreement.stable[:-SEARCHED_AGAIN]
         return " ".join(words) if len(words) >= KNOWN_AT_LEAST else ""
 
     async def _is_done_in_time(self, hearing: Hearing) -> bool:
@@ -304,7 +304,7 @@ class UtteranceListener:
         ear, upto_ms = self._ear, hearing.upto_ms
         is_quiet = not ear.has_voice(upto_ms - WORD_PAUSE_MS, upto_ms)
         so_far = self._agreement.hear(words_of(heard), is_quiet=is_quiet)
-        said = (*so_far.stable, *so_far.unstable)
+        said = as_heard((*so_far.stable, *so_far.unstable), words_of(heard))
         self._sentence_ends.hear(len(said), upto_ms)
         end = self._sentence_ends.latest(said, len(so_far.stable), ear)
         language = heard.language or self._hint.language

@@ -73,10 +73,13 @@ def test_more_tokens_are_allowed_for_longer_sound_up_to_a_limit() -> None:
 def test_a_text_much_too_short_for_its_sound_has_left_something_out() -> None:
     assert guards.has_too_few_tokens(10, 18.0)
     assert not guards.has_too_few_tokens(60, 18.0)
-    assert not guards.has_too_few_tokens(1, 3.0)
+    assert not guards.has_too_few_tokens(1, 2.9)
     # The slowest speaker of the recordings, and a sentence said twice of which one is missing.
     assert not guards.has_too_few_tokens(13, 6.0)
     assert guards.has_too_few_tokens(16, 8.8)
+    # The same with a short sentence.
+    assert not guards.has_too_few_tokens(8, 3.58)
+    assert guards.has_too_few_tokens(6, 3.9)
 
 
 @pytest.mark.parametrize(
