@@ -12,8 +12,6 @@ from lingua_scheduler.metrics.registry import BUCKETS_S, OTHER, Registry, number
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lingua_scheduler.metrics.registry import Counter
-
 
 class SocketMetrics:
     """Connections, and the messages on them."""
@@ -50,21 +48,6 @@ class SocketMetrics:
         )
 
 
-class HeardAudio:
-    """Counts chunks and their bytes, in one call for each of the many chunks."""
-
-    __slots__ = ("_bytes", "_chunks")
-
-    def __init__(self, chunks: Counter, byte_count: Counter) -> None:
-        self._chunks = chunks
-        self._bytes = byte_count
-
-    def add(self, size: int) -> None:
-        """Count a chunk of so many bytes."""
-        self._chunks.value += 1
-        self._bytes.value += size
-
-
 class SpeechMetrics:
     """Sessions, rooms and the audio they send."""
 
@@ -73,7 +56,6 @@ class SpeechMetrics:
         self.rooms = add.gauge("rooms", "Rooms known to this instance.")
         self.audio_bytes_total = add.counter("audio_bytes_total", "Bytes of audio received.")
         self.audio_chunks_total = add.counter("audio_chunks_total", "Chunks of audio received.")
-        self.heard = HeardAudio(self.audio_chunks_total, self.audio_bytes_total)
         self.utterances_total = add.counter(
             "utterances_total", "Utterances cut from streams or received whole."
         )
@@ -93,6 +75,11 @@ class SpeechMetrics:
             "Milliseconds of admitted audio, by their fate.",
             {"fate": ("delivered", "silent", "failed", "skipped")},
         )
+
+    def count_chunk(self, size: int) -> None:
+        """Count a chunk of so many bytes: one call for each of the many chunks."""
+        self.audio_chunks_total.value += 1
+        self.audio_bytes_total.value += size
 
 
 class StreamMetrics:

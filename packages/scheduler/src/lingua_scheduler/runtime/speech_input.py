@@ -68,7 +68,6 @@ class SpeechInput:
         "_chunk_bytes_max",
         "_clock",
         "_cut_timer",
-        "_heard",
         "_is_pcm16",
         "_lifecycle",
         "_record",
@@ -76,6 +75,7 @@ class SpeechInput:
         "_silent_before_ms",
         "_silent_noted_ms",
         "_sliced_turn",
+        "_speech_metrics",
         "_streams",
         "_timer",
         "_timer_at_ms",
@@ -94,7 +94,7 @@ class SpeechInput:
         self._changes_wait = False
         self._lifecycle = uses.lifecycle
         self._clock = uses.clock
-        self._heard = uses.metrics.speech.heard
+        self._speech_metrics = uses.metrics.speech
         self._is_pcm16 = uses.languages.profile.audio.name == "pcm16"
         # Opaque audio cannot be sliced: a chunk of it is an utterance at most.
         self._chunk_bytes_max = NEVER_BYTES if self._is_pcm16 else opaque_bytes_max
@@ -147,7 +147,7 @@ class SpeechInput:
             return
         if self._changes_wait:
             self._reach_change(seq)
-        self._heard.add(size)
+        self._speech_metrics.count_chunk(size)
         if is_draining:
             self._refuse(data, seq, "shutdown")
             return

@@ -38,9 +38,10 @@ class CutTimer:
         """Count the pause from now: a chunk arrived."""
         self._from_ms = now_ms
         if self.hangover is None:
-            until_ms = self._playback_until_ms
-            # Not `max`, which is a call, for every chunk.
-            self.due_ms = (now_ms if now_ms > until_ms else until_ms) + self._pause_ms  # noqa: FURB136
+            from_ms = self._playback_until_ms
+            if from_ms < now_ms:  # noqa: PLR1730 - `max` is a call, for every chunk
+                from_ms = now_ms
+            self.due_ms = from_ms + self._pause_ms
 
     def start_playback(self, now_ms: float) -> None:
         """Suspend the pause."""
