@@ -341,6 +341,32 @@ def test_where_something_was_said_is_not_certain_if_the_connection_was_lost_mean
     assert (findings.ambiguous, findings.listeners_lost) == (1, 0)
 
 
+def resumed(wanted: int) -> list[AnyLine]:
+    """Ann's connection is lost right after the cut, and the acceptance with it."""
+    return [CUT, ParticipantResumed(10.1, ANN, wanted)]
+
+
+BEN_LEFT: list[AnyLine] = [
+    ChangeRequested(5.0, BEN, "leave", ROOM, ""),
+    *told_all(5.1, ANN, CHO),
+]
+
+
+@pytest.mark.parametrize(
+    ("middle", "found"),
+    [
+        ([*BEN_LEFT, *resumed(1)], []),
+        ([*BEN_LEFT, *resumed(0)], ["lost: 1"]),
+        (resumed(1), ["listeners_lost: 1"]),
+    ],
+    ids=["for nobody but the speaker's language", "sent again, and not taken", "for a listener"],
+)
+def test_a_resume_shows_what_the_server_has_taken(
+    middle: list[AnyLine], found: list[str], tmp_path: Path
+) -> None:
+    assert checked(tmp_path, *middle, node=NODE[:1]).violations(CALM) == found
+
+
 def test_a_kill_counts_as_in_delivery_if_somebody_still_waited(tmp_path: Path) -> None:
     kill = InjectedFault(10.1, "kill_in_delivery", "instance-0", 12.0)
     for at, count in ((10.1, 1), (10.5, 0)):

@@ -154,10 +154,12 @@ class RoomCheck:
                 spoken.is_accepted = True
                 spoken.until = min(spoken.until, told.at)
         for at, wanted in participant.wanted:
-            # The cut was before that, wherever it was: the server has what ended it.
+            # The cut was before that, wherever it was: the server has what ended it. That is an
+            # acceptance, too, and the only one if the message was lost with the connection.
             for cut in participant.cuts:
                 if cut.at < at and cut.number < wanted:
                     spoken = self.spoken[participant.number, cut.number]
+                    spoken.is_accepted = True
                     spoken.until = min(spoken.until, at)
         for line in participant.received:
             said = marked_audio.read(line.said)
