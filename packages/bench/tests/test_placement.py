@@ -15,7 +15,7 @@ import uvloop
 
 from lingua_bench.ceiling import CeilingLoad, ceiling_scripts
 from lingua_bench.fleet import FleetShape, RealLoad, RegisteredFleet
-from lingua_bench.load import ACK_EVERY, PairLoad, WrongAnswer, batch_between
+from lingua_bench.load import ACK_EVERY, PairLoad, WrongAnswer, batch_between, command_stats
 from lingua_bench.placement import (
     FOCUS,
     NARROW,
@@ -47,7 +47,7 @@ async def loads(shape: FleetShape = SHAPE, sessions: int = 3) -> AsyncIterator[L
     async with private_store() as connection:
         fleet = RegisteredFleet(connection, shape)
         await fleet.register()
-        real = RealLoad(fleet, await fleet.open_sessions("real", sessions))
+        real = RealLoad(fleet, await fleet.open_sessions("real", sessions), fleet.store)
         ceiling = await CeilingLoad.on(fleet, await fleet.open_sessions("bare", sessions))
         await real.warm_up()
         await ceiling.warm_up()
@@ -124,6 +124,31 @@ def test_the_server_counts_the_same_commands_for_both() -> None:
                 assert other.us_per_call > 0
             assert ours[0].commands["zrange"] == 2
             assert ours[1].commands["zrem"] == 2
+
+    run(scenario())
+
+
+def test_in_steps_the_same_pairs_are_made_in_fewer_calls_of_the_server() -> None:
+    async def scenario() -> None:
+        async with loads(sessions=8) as (fleet, real, _):
+            usual = RealLoad(fleet, real.speakers, fleet.usual_store)
+            before = await command_stats(fleet.connection)
+            sample = await usual.run_in_steps(8, 0.0)
+            spent = await command_stats(fleet.connection) - before
+            assert (sample.pairs, sample.calls) == (8, 16)
+            assert spent["fcall"] < sample.calls
+            await usual.require_complete()
+
+    run(scenario())
+
+
+def test_a_wrong_answer_in_steps_ends_the_run() -> None:
+    async def scenario() -> None:
+        async with loads() as (fleet, real, _):
+            usual = RealLoad(fleet, real.speakers, fleet.usual_store)
+            real.speakers[1].index += 1  # a place that is not its next one
+            with pytest.raises(WrongAnswer, match="settling utterance"):
+                await usual.run_in_steps(3, 0.0)
 
     run(scenario())
 
@@ -233,8 +258,10 @@ def test_a_small_run_measures_every_fleet_and_the_focus_with_the_append_only_fil
 
 
 def idle_subject(shape: FleetShape, *, aof: bool) -> Subject:
-    nothing: Any = None
-    return Subject(RegisteredFleet(nothing, shape), nothing, nothing, aof=aof)
+    no_connection: Any = None
+    fleet = RegisteredFleet(no_connection, shape)
+    load: Any = RealLoad(fleet, [], fleet.store)
+    return Subject(fleet, load, load, aof=aof)
 
 
 def test_the_focus_is_in_every_round_and_the_order_changes() -> None:
@@ -245,7 +272,7 @@ def test_the_focus_is_in_every_round_and_the_order_changes() -> None:
     rounds = Counter(step.subject for step in steps if step.width == NARROW)
     assert rounds == {focus: 16, small: 4, large: 4}
     wide = Counter(step.subject for step in steps if step.width == WIDE)
-    assert wide == {focus: 32, small: 8, large: 8, durable: 16}
+    assert wide == {focus: 48, small: 12, large: 12, durable: 24}
     followers = {step.subject for before, step in pairwise(steps) if before.subject is focus}
     assert followers >= {small, large, durable}
 
@@ -268,6 +295,7 @@ def row(
         ceiling_submit_server_us=1.0,
         ceiling_settle_server_us=1.0,
         client_us_per_call=9.0,
+        client_us_per_call_in_steps=5.0,
         ceiling_client_us_per_call=4.0,
         commands_per_pair=27.0,
         ceiling_commands_per_pair=27.0,

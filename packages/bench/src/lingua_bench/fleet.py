@@ -83,6 +83,8 @@ class RegisteredFleet:
         self.shape = shape
         self.cell = Cells(f"bench-{shape.nodes}-{shape.signatures}", 1).all[0]
         self.store = Store(connection, POLICY, runner=SingleCalls(connection))
+        # As an instance uses it: calls of one turn of the loop go together.
+        self.usual_store = Store(connection, POLICY)
 
     async def register(self) -> None:
         """Register every node and make it ready."""
@@ -150,9 +152,9 @@ class RegisteredFleet:
 class RealLoad(PairLoad[Placement]):
     """Pairs through the store, as an instance makes them."""
 
-    def __init__(self, fleet: RegisteredFleet, speakers: list[WorkerSession]) -> None:
+    def __init__(self, fleet: RegisteredFleet, speakers: list[WorkerSession], store: Store) -> None:
         super().__init__(fleet.connection, speakers)
-        self._store = fleet.store
+        self._store = store
         self._cell = fleet.cell
         self._shape = fleet.shape
 

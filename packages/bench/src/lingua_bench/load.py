@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from lingua_scheduler.tasks import Tasks
 from lingua_wire.errors import LinguaError
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ ACK_EVERY = 50
 BODY, PAYLOAD = b"b" * 200, b"p" * 200
 # No worker makes more pairs than this in one slice, whatever the clock does.
 PAIRS_MAX = 100_000
+# How long the last calls of a slice may take.
+END_S = 30.0
 # What the server counts outside of scripts, and the mark of the cell's clock.
 OURS = ("fcall", "function", "info", "config", "get", "set")
 
@@ -112,6 +115,29 @@ class PairLoad(ABC, Generic[Held]):
 
         await asyncio.gather(*(work(speaker) for speaker in speakers))
         lasted_s, cpu_s = perf_counter() - began_at, process_time() - cpu_before_s
+        return LoadSample(self.pairs_made - pairs, self.calls_made - calls, lasted_s, cpu_s)
+
+    async def run_in_steps(self, width: int, seconds: float) -> LoadSample:
+        """Make the same pairs as an instance does: in steps, whose calls may go together."""
+        speakers = self.speakers[:width]
+        errors: list[BaseException] = []
+        tasks = Tasks(errors.append)
+        pairs, calls = self.pairs_made, self.calls_made
+        began_at, cpu_before_s = perf_counter(), process_time()
+        stop_at = began_at + seconds
+
+        async def work(speaker: WorkerSession) -> None:
+            await self.pair(speaker)
+            if perf_counter() < stop_at:
+                tasks.begin(work(speaker))
+
+        for speaker in speakers:
+            tasks.begin(work(speaker))
+        while len(tasks):
+            await tasks.rest(seconds + END_S)
+        lasted_s, cpu_s = perf_counter() - began_at, process_time() - cpu_before_s
+        if errors:
+            raise errors[0]
         return LoadSample(self.pairs_made - pairs, self.calls_made - calls, lasted_s, cpu_s)
 
     async def batch(self) -> tuple[Batch, Batch]:

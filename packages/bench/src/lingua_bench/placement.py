@@ -5,7 +5,9 @@ registered, then measured in turns of changing order, so that a slow moment of t
 all of them:
 
 * slices: pairs of job_submit and job_settle in a closed loop, 64 and 256 calls in flight, taking
-  turns with the ceiling (`bench/ceiling.py`). Reported are medians over the slices;
+  turns with the ceiling (`bench/ceiling.py`). Each call is sent alone and has a task, so that the
+  cost of one is measured; other slices make the same pairs as an instance does, in steps, whose
+  calls may go together. Reported are medians over the slices;
 * batches: 64 submits and nothing else, then 64 settles: script time and commands by the server's
   own statistics. Reported are the lower quartile, because a stall of the machine only ever adds,
   and the minimum over the batches.
@@ -26,17 +28,17 @@ from pathlib import Path
 from random import Random
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lingua_bench.ceiling import CeilingLoad
 from lingua_bench.fleet import WORKERS, FleetShape, RealLoad, RegisteredFleet
-from lingua_bench.load import PairLoad, require
+from lingua_bench.load import require
 from lingua_bench.report import FleetRow, PlacementReport, summary
 from lingua_scheduler.config import RedisSettings, Settings
 from lingua_scheduler.state.opening import open_connection
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from lingua_bench.load import Batch, LoadSample
     from lingua_scheduler.state.connection import Connection
@@ -114,11 +116,14 @@ class Subject:
     ) -> None:
         self.fleet = fleet
         self.real = real
+        # The same sessions, with calls that go together.
+        self.usual = RealLoad(fleet, real.speakers, fleet.usual_store)
         self.ceiling = ceiling
         self.aof = aof
         # The results so far; the ceiling runs at 256 in flight only.
         self.narrow: list[LoadSample] = []
         self.wide: list[LoadSample] = []
+        self.stepwise: list[LoadSample] = []
         self.ceiling_wide: list[LoadSample] = []
         self.batches: list[tuple[Batch, Batch]] = []
         self.ceiling_batches: list[tuple[Batch, Batch]] = []
@@ -128,7 +133,7 @@ class Subject:
         """Register the fleet, open its sessions and warm up."""
         fleet = RegisteredFleet(connection, shape)
         await fleet.register()
-        real = RealLoad(fleet, await fleet.open_sessions("real"))
+        real = RealLoad(fleet, await fleet.open_sessions("real"), fleet.store)
         ceiling = await CeilingLoad.on(fleet, await fleet.open_sessions("bare"))
         await real.warm_up()
         await ceiling.warm_up()
@@ -137,10 +142,12 @@ class Subject:
     def steps(self) -> list[SlicePlan]:
         """Return the slices of one round."""
         steps = [
-            SlicePlan(self, self.real, WIDE, self.wide),
-            SlicePlan(self, self.ceiling, WIDE, self.ceiling_wide),
+            SlicePlan(self, self.real.run, WIDE, self.wide),
+            SlicePlan(self, self.usual.run_in_steps, WIDE, self.stepwise),
+            SlicePlan(self, self.ceiling.run, WIDE, self.ceiling_wide),
         ]
-        return [SlicePlan(self, self.real, NARROW, self.narrow), *steps] if not self.aof else steps
+        narrow = SlicePlan(self, self.real.run, NARROW, self.narrow)
+        return [narrow, *steps] if not self.aof else steps
 
     async def batch(self) -> None:
         """Let the server count one batch of each, which must make the same commands."""
@@ -188,6 +195,7 @@ class Subject:
             ceiling_submit_server_us=lower_quartile(bare_submits),
             ceiling_settle_server_us=lower_quartile(bare_settles),
             client_us_per_call=client_us(self.wide),
+            client_us_per_call_in_steps=client_us(self.stepwise),
             ceiling_client_us_per_call=client_us(self.ceiling_wide),
             commands_per_pair=sum(ours.values()),
             ceiling_commands_per_pair=sum(bare.values()),
@@ -202,7 +210,7 @@ class SlicePlan:
     """One slice to run, and where its result goes."""
 
     subject: Subject
-    load: PairLoad[Any]
+    run: Callable[[int, float], Awaitable[LoadSample]]
     width: int
     results: list[LoadSample]
 
@@ -235,7 +243,7 @@ async def run_slices(steps: Sequence[SlicePlan], end: float, tell: Tell) -> None
     for number, step in enumerate(steps):
         tell(f"pairs: {step.subject.fleet.shape}", SLICES_SHARE * number / len(steps))
         seconds = max(SHORTEST_SLICE_S, (end - perf_counter()) / (len(steps) - number))
-        step.results.append(await step.load.run(step.width, seconds))
+        step.results.append(await step.run(step.width, seconds))
 
 
 async def run_batches(subjects: Sequence[Subject], end: float, tell: Tell) -> None:

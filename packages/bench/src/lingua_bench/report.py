@@ -35,7 +35,9 @@ class FleetRow:
     settle_server_us_min: float
     ceiling_submit_server_us: float
     ceiling_settle_server_us: float
+    # Calls of tasks, each sent alone; as an instance makes them; the ceiling's, like the first.
     client_us_per_call: float
+    client_us_per_call_in_steps: float
     ceiling_client_us_per_call: float
     commands_per_pair: float
     ceiling_commands_per_pair: float

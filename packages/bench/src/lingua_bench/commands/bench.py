@@ -192,7 +192,7 @@ def rates_table(rows: Sequence[FleetRow]) -> str:
 def costs_table(rows: Sequence[FleetRow]) -> str:
     """Return microseconds per call."""
     return render_table(
-        ("nodes", "sigs", "aof", "submit", "settle", "ceiling", "client", "ceiling"),
+        ("nodes", "sigs", "aof", "submit", "settle", "ceiling", "client", "in steps", "ceiling"),
         [
             (
                 row.nodes,
@@ -202,6 +202,7 @@ def costs_table(rows: Sequence[FleetRow]) -> str:
                 f"{row.settle_server_us:.1f} ({row.settle_server_us_min:.1f})",
                 f"{row.ceiling_submit_server_us:.1f} + {row.ceiling_settle_server_us:.1f}",
                 f"{row.client_us_per_call:.1f}",
+                f"{row.client_us_per_call_in_steps:.1f}",
                 f"{row.ceiling_client_us_per_call:.1f}",
             )
             for row in rows
