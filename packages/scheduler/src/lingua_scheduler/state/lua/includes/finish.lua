@@ -50,6 +50,11 @@ local function job_leaves(job, record)
   if whole then redis.call('HDEL', key, 'turn:' .. spec.turn) end
 end
 
+-- Of a named request, whose client may ask for this answer again; of others nothing.
+local function answer_fields(spec, payload)
+  if spec.sound then return 'answer', payload end
+end
+
 -- `out` collects seq, entry of all outcomes that this releases. `text`: the payload without sound,
 -- for the speaker and for listeners that need only the text. Returns the session's fields.
 local function job_finish(job, record, kind, reason, payload, policy, out, text)
@@ -58,8 +63,6 @@ local function job_finish(job, record, kind, reason, payload, policy, out, text)
   if spec.ms then
     s.ended = account(SESSION .. spec.session, s.ended, spec, fate_of(kind))
   end
-  -- A named request: its client may ask for this answer again.
-  if spec.sound then redis.call('HSET', key, 'answer', payload) end
   local head = job .. ' ' .. record.attempt_text .. ' ' .. reason
   local place = kind .. ' ' .. spec.index .. ' ' .. spec.lane .. ' ' .. head
   local entry = spec.audience and entry_for_others(place, spec.audience, text or '', payload)
@@ -67,11 +70,11 @@ local function job_finish(job, record, kind, reason, payload, policy, out, text)
   local seq = lane_settle(spec.session, spec.lane, spec.index, s, entry, policy, out)
   if seq then
     redis.call('HSET', key, 'state', 'RELEASED', 'outcome', kind, 'seq', seq, 'reason', reason,
-      'ended_at', now)
+      'ended_at', now, answer_fields(spec, payload))
     redis.call('PEXPIRE', key, policy.binding_ms)
   else
     redis.call('HSET', key, 'state', 'FINISHED', 'outcome', kind, 'reason', reason,
-      'ended_at', now)
+      'ended_at', now, answer_fields(spec, payload))
   end
   redis.call('ZREM', DUE, 'j|' .. job)
   if record.node == '' or spec.audio or spec.closes_turn then job_leaves(job, record) end
