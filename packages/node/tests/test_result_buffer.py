@@ -9,7 +9,8 @@ import pytest
 from lingua_node import Job, Result, result_buffer
 from lingua_node.job_runner import JobRunner
 from lingua_wire.from_node import FromNode, JobResult
-from lingua_wire.to_node import JobResultAck
+from lingua_wire.shared import ResultAck
+from lingua_wire.to_node import JobResultAck, JobResultAcks
 from node_peer import answer, job, run
 
 pytestmark = pytest.mark.unit
@@ -81,5 +82,22 @@ def test_a_result_is_not_sent_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         old = await idle_runner(outbox, 1)
         old.resend()
         assert (old.unacknowledged_count, old.stats.lost_results) == (0, 1)
+
+    run(scenario())
+
+
+def test_one_message_may_acknowledge_several() -> None:
+    async def scenario() -> None:
+        outbox = SentMessages()
+        done = await idle_runner(outbox, 4)
+        acks = [("j0", 1), ("j2", 1), ("j3", 9), ("unknown", 1)]
+        results = tuple(
+            ResultAck(job_id=job_id, attempt_id=attempt, status="accepted")
+            for job_id, attempt in acks
+        )
+        done.acknowledge_all(JobResultAcks(results=results))
+        outbox.sent.clear()
+        done.resend()
+        assert results_in(outbox) == ["j1", "j3"]
 
     run(scenario())

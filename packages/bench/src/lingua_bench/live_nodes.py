@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         JobAssign,
         JobCancel,
         JobResultAck,
+        JobResultAcks,
         StreamAudio,
         StreamEnd,
         StreamOpen,
@@ -122,6 +123,9 @@ class EchoWorker:
         """Do nothing: no job can be stopped."""
 
     def acknowledge(self, message: JobResultAck) -> None:
+        """Do nothing: no result is kept."""
+
+    def acknowledge_all(self, message: JobResultAcks) -> None:
         """Do nothing: no result is kept."""
 
     def resend(self) -> None:

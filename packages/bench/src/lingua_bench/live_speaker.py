@@ -141,6 +141,8 @@ class BenchmarkSession(WSListener):
                 audio_format="pcm16",
                 sample_rate=SAMPLE_RATE,
                 request_id=f"r{index}",
+                # The outcome is what it waits for.
+                wants_acceptance=False,
             )
         )
         return index

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lingua_node.result_buffer import MessageSender
-    from lingua_wire.to_node import JobAssign, JobCancel, JobResultAck
+    from lingua_wire.shared import ResultAck
+    from lingua_wire.to_node import JobAssign, JobCancel, JobResultAck, JobResultAcks
 
 RUNNING_LISTED_MAX: Final = 2000
 # What msgspec raises for values that cannot be encoded.
@@ -118,7 +119,12 @@ class JobRunner:
         job.cancelled = True
         task.cancel()
 
-    def acknowledge(self, message: JobResultAck) -> None:
+    def acknowledge_all(self, message: JobResultAcks) -> None:
+        """Drop the results that the scheduler has."""
+        for ack in message.results:
+            self.acknowledge(ack)
+
+    def acknowledge(self, message: JobResultAck | ResultAck) -> None:
         """Drop a result that the scheduler has."""
         if self._results.attempt_of(message.job_id) == message.attempt_id:
             self._results.remove(message.job_id)

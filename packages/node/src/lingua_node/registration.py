@@ -45,6 +45,7 @@ def registration_of(settings: NodeSettings) -> NodeRegister:
         boot_id=settings.boot_id,
         max_jobs=settings.max_jobs,
         sends_acks=settings.acks,
+        batches_acks=True,
         labels=_labels_of(settings),
     )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from edge import many_servers
-from edge.live_server import SHORT_ATTEMPTS, OldNode, Stage, opus, play, until
+from edge.live_server import SHORT_ATTEMPTS, NewNode, OldNode, Stage, opus, play, until
 
 pytestmark = pytest.mark.store
 
@@ -228,3 +230,53 @@ def test_a_node_id_in_use_is_taken_over_and_no_gpu_is_blamed() -> None:
         await client.result(0)
 
     play(scenario)
+
+
+# Acknowledgements
+
+
+def test_a_node_that_batches_is_told_once_of_every_result() -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.node("fast", batches_acks=True)
+        client = await stage.client()
+        jobs = []
+        for index in range(4):
+            await client.utter(index)
+            jobs.append(await node.job())
+        for job in jobs[:3]:
+            await node.answer(job)
+        await node.fail(jobs[3], "UNSUPPORTED_FEATURE")
+        await until(lambda: len(told_of(node)) == 4, "all are acknowledged")
+        assert told_of(node) == [(job["job_id"], 1, "accepted") for job in jobs]
+        assert not node.all("job_result_ack")
+        # Sent again, as after a lost connection, it is answered again.
+        await node.answer(jobs[0])
+        await until(lambda: len(told_of(node)) == 5, "the repeated one is acknowledged")
+        await until(lambda: len(client.outcomes()) == 4, "all outcomes")
+
+    play(scenario)
+
+
+def test_a_stopping_instance_acknowledges_before_it_closes() -> None:
+    async def scenario(stage: Stage) -> None:
+        node = await stage.node("fast", batches_acks=True)
+        client = await stage.client()
+        await client.utter(0)
+        job = await node.job()
+        stopping = asyncio.create_task(stage.server.drain())
+        await client.expect("go_away")
+        await node.answer(job)
+        await stopping
+        await node.closed()
+        assert told_of(node) == [(job["job_id"], 1, "accepted")]
+
+    play(scenario)
+
+
+def told_of(node: NewNode) -> list[tuple[str, int, str]]:
+    """Return job, attempt and status of what a node was acknowledged in batches."""
+    return [
+        (one["job_id"], one["attempt_id"], one["status"])
+        for message in node.all("job_result_acks")
+        for one in message["results"]
+    ]

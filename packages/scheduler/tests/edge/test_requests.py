@@ -37,6 +37,50 @@ async def public_node(company: Company, name: str) -> NewNode:
     return await company[name].node("node-a", token=node_token("node-a"))
 
 
+# Acceptance
+
+
+def test_who_wants_no_acceptance_gets_the_outcome_alone() -> None:
+    async def scenario(company: Company) -> None:
+        node = await company["A"].node()
+        client = await company["A"].client()
+        await client.utter(0, request_id="r-0", wants_acceptance=False)
+        job = await node.job()
+        await node.answer(job, "first")
+        # Nothing before it.
+        await client.follows("translation_result", utterance_index=0)
+        # The same request again: told where it is, and answered again.
+        await client.utter(0, request_id="r-0", wants_acceptance=False)
+        await client.follows("utterance_accepted", utterance_index=0)
+        await client.follows("translation_result", utterance_index=0)
+        # Another index than the requested one is news.
+        await client.utter(0, request_id="r-1", wants_acceptance=False)
+        await client.follows("utterance_accepted", utterance_index=1, requested_index=0)
+        await node.answer(await node.job(), "second")
+        await client.result(1)
+        assert attempts([node]) == [1, 1]
+
+    play(scenario)
+
+
+def test_a_request_without_acceptance_survives_a_move() -> None:
+    async def scenario(company: Company) -> None:
+        node = await company["A"].node()
+        client = await Traveller.at(company, "B")
+        await client.socket.utter(0, request_id="r-0", wants_acceptance=False)
+        job = await node.job()
+        await client.come_back("A")
+        # It was told nothing, so it sends it again: there is one job and one outcome.
+        await client.socket.utter(0, request_id="r-0", wants_acceptance=False)
+        await client.socket.expect("utterance_accepted", utterance_index=0)
+        await node.answer(job, "first")
+        await heard_all(client, 1)
+        assert client.outcomes() == [(0, "ok")]
+        assert attempts([node]) == [1]
+
+    play(scenario)
+
+
 # In its own session
 
 

@@ -116,6 +116,7 @@ class Utterance(FromClient, frozen=True, kw_only=True, tag="utterance"):
     trace_id: Short | None = None
     pipeline: PipelineConfig | None = None
     request_id: Short | None = None
+    wants_acceptance: bool = True
 
 
 class OutcomeAck(FromClient, frozen=True, kw_only=True, tag="outcome_ack"):

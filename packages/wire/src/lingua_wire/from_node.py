@@ -57,6 +57,7 @@ class NodeRegister(FromNode, frozen=True, kw_only=True, tag="node_register"):
     max_jobs: Annotated[int, Meta(ge=1, le=1024)] | None = None
     max_streams: Annotated[int, Meta(ge=0, le=1024)] | None = None
     sends_acks: bool | None = None
+    batches_acks: bool | None = None
     running: Running | None = None
     token: Annotated[str, Meta(max_length=4096)] | None = None
     labels: Codes | None = None

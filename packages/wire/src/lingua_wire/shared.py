@@ -92,6 +92,14 @@ class Term(Part, frozen=True, kw_only=True):
 Glossary = Annotated[tuple[Term, ...], Meta(max_length=TERMS_MAX)]
 
 
+class ResultAck(Part, frozen=True, kw_only=True):
+    """Whether one result counted."""
+
+    job_id: str
+    attempt_id: int
+    status: str
+
+
 class ServiceTimings(Part, frozen=True, kw_only=True):
     """How long a node's stages took."""
 

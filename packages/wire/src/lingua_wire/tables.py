@@ -278,6 +278,8 @@ MEANINGS: dict[str, str] = {
     "payload": "The audio; may be absent if `is_final` is set.",
     "client_timestamp_ms": "The client's clock; gives `web_to_scheduler_ms`.",
     "utterance_index": "Number of the utterance in its session.",
+    "wants_acceptance": "False: no `utterance_accepted`, unless the utterance gets another index;"
+    " its outcome says that it was accepted.",
     "Utterance.utterance_index": "The requested number; another may be assigned, see"
     " `requested_index`.",
     "NodeAsrPartial.utterance_index": ECHOED,
@@ -398,6 +400,8 @@ MEANINGS: dict[str, str] = {
     "UiEvent.status": "`ok` or `error`.",
     "NodeRegisterAck.status": "Always `registering`.",
     "JobResultAck.status": "`accepted`, `moved`, `stale` or `unknown`.",
+    "ResultAck.status": "`accepted`, `moved`, `stale` or `unknown`.",
+    "results": "One for each result, in the order in which they were settled.",
     "InstalledService.status": "Only a service that is `running` counts.",
     "error_code": "An error code, if it is known.",
     "hint": "A sentence for people.",
@@ -440,6 +444,7 @@ MEANINGS: dict[str, str] = {
     "max_jobs": "Jobs at the same time; the token may allow fewer.",
     "max_streams": "Streams at the same time, besides jobs; 0: the node does not stream.",
     "NodeRegisterAck.max_jobs": "Jobs at the same time, as the scheduler will count them.",
+    "batches_acks": "The node takes `job_result_acks` in place of `job_result_ack`s.",
     "sends_acks": "The node sends `job_ack`: without it a job is moved to another node.",
     "running": "Every job and attempt that the node works on.",
     "NodeRegister.running": "Jobs that the node still works on; the list of the first heartbeat"

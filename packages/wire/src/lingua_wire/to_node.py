@@ -9,6 +9,7 @@ import msgspec
 from lingua_wire.shared import (  # noqa: TC001 msgspec reads them at run time
     FeatureFlags,
     PipelineConfig,
+    ResultAck,
     Term,
 )
 
@@ -125,6 +126,12 @@ class JobResultAck(ToNode, frozen=True, kw_only=True, tag="job_result_ack"):
     status: str
 
 
+class JobResultAcks(ToNode, frozen=True, kw_only=True, tag="job_result_acks"):
+    """Several results at once, each as in `job_result_ack`; for nodes with `batches_acks`."""
+
+    results: tuple[ResultAck, ...]
+
+
 class NodeStatusMessage(ToNode, frozen=True, kw_only=True, tag="node_status"):
     """The node's status changed."""
 
@@ -170,6 +177,7 @@ SchedulerToNode = (
     | StreamEnd
     | JobCancel
     | JobResultAck
+    | JobResultAcks
     | NodeStatusMessage
     | NodeControl
     | NodeTokenExpiring

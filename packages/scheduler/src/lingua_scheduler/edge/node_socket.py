@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from lingua_scheduler.auth.policy import Forbidden, labelled, tenant_of
 from lingua_scheduler.auth.tokens import InvalidToken
 from lingua_scheduler.edge import token_advice
+from lingua_scheduler.edge.ack_batches import batching
 from lingua_scheduler.edge.early_buffer import EarlyBuffer
 from lingua_scheduler.edge.message_counters import counters
 from lingua_scheduler.edge.old_protocol import outlet_for
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from lingua_cli.logs import EventLog
     from lingua_scheduler.auth.gate import TokenGate
     from lingua_scheduler.auth.tokens import NodeGrant
+    from lingua_scheduler.edge.ack_batches import AckTimer
     from lingua_scheduler.edge.websocket import WebSocket
     from lingua_scheduler.metrics import LiveMetrics
     from lingua_scheduler.runtime.lifecycle import Lifecycle
@@ -59,6 +61,7 @@ class NodeServices:
     registry: NodeRegistry
     reports: NodeReports
     streams: StreamHub
+    ack_timer: AckTimer
     tasks: Tasks
     metrics: LiveMetrics
     log: EventLog
@@ -221,7 +224,7 @@ class Registering(EarlyBuffer):
             grant = socket.authenticate(register.token, register.node_id or "")
             return await socket.services.registry.register(
                 labelled(register, grant),
-                outlet_for(register, socket),
+                outlet_for(register, batching(register, socket, socket.services.ack_timer)),
                 tenant=tenant_of(grant),
                 slots_max=grant.max_jobs if grant is not None else None,
             )

@@ -20,6 +20,7 @@ from lingua_scheduler.runtime.node import NodeTraits
 from lingua_wire.to_node import (
     JobAssign,
     JobResultAck,
+    JobResultAcks,
     NodeRegisterAck,
     NodeStatusMessage,
     NodeTokenExpiring,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 OLD_NODE = NodeTraits(resumes=False, buffers_slices=True)
 # Messages that nodes of the older protocol do not know.
-UNKNOWN_TO_OLD_NODES = (JobResultAck, NodeStatusMessage, NodeTokenExpiring)
+UNKNOWN_TO_OLD_NODES = (JobResultAck, JobResultAcks, NodeStatusMessage, NodeTokenExpiring)
 
 
 class ClientChoices(NamedTuple):

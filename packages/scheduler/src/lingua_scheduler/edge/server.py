@@ -18,6 +18,7 @@ from lingua_cli.logs import EventLog
 from lingua_scheduler.auth.bearer import offered_token
 from lingua_scheduler.auth.expiry import TokenWatch
 from lingua_scheduler.auth.gate import TokenGate
+from lingua_scheduler.edge.ack_batches import AckTimer
 from lingua_scheduler.edge.caption_socket import CaptionSocket, reader_of
 from lingua_scheduler.edge.client_access import ClientServices
 from lingua_scheduler.edge.http_api import http_app
@@ -264,6 +265,7 @@ def node_services(instance: Instance, gate: TokenGate) -> NodeServices:
         registry=parts.registry,
         reports=parts.reports,
         streams=parts.streams.hub,
+        ack_timer=AckTimer(),
         tasks=instance.tasks,
         metrics=instance.metrics,
         log=instance.log,

@@ -106,6 +106,8 @@ class WholeUtterances:
             request_id=request_id,
             sound=str(request.sound) if request_id is not None else "",
             requested_index=requested if index != requested else None,
+            # Who does not want to hear of it is told only that it got another index.
+            is_accepted_sent=not message.wants_acceptance and index == requested,
         )
         self._admission.admit(utterance)
         return index
