@@ -120,10 +120,10 @@ class StepCall(StoreCall):
         # Its arguments, of which the first is the time. They are packed when it is sent, with those
         # of all calls that go with it.
         self.args = args
-        # Numbers and names are short: what may be long is packed already.
+        # Numbers are short.
         size = 0
         for word in args:
-            if word.__class__ is bytes:
+            if word.__class__ is bytes or word.__class__ is str:
                 size += len(word)
         self.size = size
 
