@@ -28,7 +28,7 @@ LIMITS: dict[str, int] = {
     "import_cycles": 0,
     "completed_later": 0,
     "large_classes": 0,
-    "foreign_writes": 11,
+    "foreign_writes": 10,
     "positional_calls": 0,
     "format_skips": 5,
     "homonyms": 4,
