@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.speech
 
 START_S = 180
+SAID = (
+    "And Mr. John Dashwood had then leisure to consider how much there might be prudently in his "
+    "power to do for them. He was not an ill-disposed young man, unless to be rather cold-hearted "
+    "and rather selfish is to be ill-disposed."
+)
 # Everything that goes to the loudspeaker, as samples at the rate of its context.
 RECORD = """() => {
     const connect = AudioNode.prototype.connect;
@@ -123,8 +128,9 @@ def test_a_voice_is_read_in_spanish_and_heard_in_spanish(tmp_path: Path) -> None
             heard = recognised(scheduler.url(), played, "es")
             assert [one for one in problems_of(page) if "ScriptProcessor" not in one] == []
     assert len(played) > 2 * RATE * 4
-    assert "leisure to consider" in original
-    assert "not an ill" in original
+    # A browser that is short of time loses samples, and a word may be misheard for it.
+    read = SequenceMatcher(None, words(original), words(SAID)).ratio()
+    assert read > 0.8, f"shown: {original}\nsaid: {SAID}"
     likeness = SequenceMatcher(None, words(heard), words(spanish)).ratio()
     assert likeness > 0.5, f"shown: {spanish}\nheard: {heard}"
     print(f"said: {original}\nshown: {spanish}\nheard: {heard}\nlikeness {likeness:.2f}")
