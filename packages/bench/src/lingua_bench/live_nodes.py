@@ -2,10 +2,10 @@
 
 The connection is the SDK's own (registering, heartbeats). Its worker is replaced by one that
 answers in the read callback, because a task per job would cost more than what is measured. Like the
-SDK's worker it sends `job_ack`, `job_started` and `job_result`. The text of a result has the times
-when the job arrived and when the result was sent, by the machine's monotonic clock. Sessions that
-want partial texts have a stream each; every third piece of audio is answered with some words, which
-is as often as the reference node does.
+SDK's worker it sends `job_started` and `job_result`. The text of a result has the times when the
+job arrived and when the result was sent, by the machine's monotonic clock. Sessions that want
+partial texts have a stream each; every third piece of audio is answered with some words, which is
+as often as the reference node does.
 """
 
 from __future__ import annotations
