@@ -64,12 +64,17 @@ class LoadProcess:
 
 
 @asynccontextmanager
-async def running_system(workers: int = 1) -> AsyncIterator[LoadProcess]:
-    """Start everything; the load is ready for orders."""
+async def running_system(workers: int = 1, *, sources: str = "") -> AsyncIterator[LoadProcess]:
+    """Start everything; the load is ready for orders.
+
+    `sources`: the PYTHONPATH of another version, for the scheduler alone.
+    """
     allow_many_sockets()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lingua-bench-"))
         changes = {**SETTINGS, "LINGUA_DATA_DIR": folder}
+        if sources:
+            changes["PYTHONPATH"] = sources
         serve = ("serve", "--port", "0", "--log-level", "warning", *workers_option(workers))
         scheduler, line = await stack.enter_async_context(
             started("lingua_cli", *serve, changes=changes)
