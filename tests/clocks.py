@@ -43,12 +43,15 @@ class Lived:
         self, script: Script, slot: int, keys: tuple[Word, ...], args: tuple[Word, ...]
     ) -> Any:
         """Let the time since the last call pass, then run a script."""
+        await self._let_pass(slot, keys, args)
+        return await self._connection.run(script, slot, keys, args)
+
+    async def _let_pass(self, slot: int, keys: tuple[Word, ...], args: tuple[Word, ...]) -> None:
         if isinstance(args[0], int) and args[0]:
             async with self._passing[keys[0]]:
                 await self._pass(slot, keys, int(args[0]))
         else:
             self._told_ms[keys[0]] = wall_ms()
-        return await self._connection.run(script, slot, keys, args)
 
     async def ask(
         self,
@@ -58,8 +61,9 @@ class Lived:
         args: tuple[Word, ...],
         read: Callable[[Any], Any],
     ) -> Any:
-        """Run a script for a step, which reads the answer."""
-        return read(await self.run(script, slot, keys, args))
+        """The same for a step; calls of one turn of the loop go together."""
+        await self._let_pass(slot, keys, args)
+        return await self._connection.ask(script, slot, keys, args, read)
 
     async def _pass(self, slot: int, keys: tuple[Word, ...], now_ms: int) -> None:
         at_ms = self._told_ms.get(keys[0], now_ms)

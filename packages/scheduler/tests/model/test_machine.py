@@ -69,6 +69,22 @@ pytestmark = pytest.mark.model
 STEPS_PER_RUN = 50
 SILENCE_MS = 20_000
 START_MS = 1_700_000_000_000
+# Answers to a submit after which the store has the job.
+TAKEN = ("PLACED", "QUEUED", "PARKED")
+
+
+async def at_once(calls) -> list:
+    """The answers to calls of one turn of the loop."""
+    return await asyncio.gather(*calls)
+
+
+def settled_or_refused(answer) -> tuple:
+    """An answer to a settle, as the twin gives it."""
+    if answer.reply is Reply.SETTLED:
+        return settled(answer.reply, answer.effects)
+    if answer.reply is Reply.ALREADY:
+        return (answer.reply.name, answer.outcome, answer.seq)
+    return (answer.reply.name,)
 
 
 class World:
@@ -116,6 +132,8 @@ class Machine(Owners, Audiences, Hearing, RuleBasedStateMachine):
         # The streams that were opened, the latest last.
         self.spoken: list[OpenedStream] = []
         self.streams_begun = 0
+        # The calls that are made together, while they are collected.
+        self.gathered: list[tuple] | None = None
         self.grants: dict[str, list[Grant]] = {name: [] for name in SESSIONS}
         self.tick(0)
         for name in SESSIONS:
@@ -458,13 +476,44 @@ class Machine(Owners, Audiences, Hearing, RuleBasedStateMachine):
 
     def send(self, cell, twin, job: str, spec: JobSpec, park: int) -> None:
         audio = b"\0\1" if spec.audio else b""
-        answer = self.world.run(
-            self.store.jobs.submit(cell, job, spec, b"body", audio=audio, park=park)
-        )
+        call = self.store.jobs.submit(cell, job, spec, b"body", audio=audio, park=park)
         expected = twin.job_submit(job, spec, audio=spec.audio, park=park)
-        if answer.reply in (Reply.PLACED, Reply.QUEUED, Reply.PARKED):
+        if expected[0] in TAKEN:
             self.requests.append((spec.session, job, spec))
-        self.same(submitted(answer, len(expected)), expected)
+        self.meet(call, lambda answer: submitted(answer, len(expected)), expected)
+
+    def meet(self, call, shown, expected: tuple) -> None:
+        """Make a call and compare its answer; in `together` later, with the others."""
+        if self.gathered is None:
+            self.same(shown(self.world.run(call)), expected)
+        else:
+            self.gathered.append((call, shown, expected))
+
+    @rule(
+        calls=st.lists(
+            st.tuples(pick, pick, st.sampled_from(LANES), chance), min_size=2, max_size=8
+        )
+    )
+    def together(self, calls) -> None:
+        """Submits and settles of one turn of an instance's loop, which the store gets in one call.
+
+        What they do and answer must be as if each had come alone, in this order.
+        """
+        self.gathered = []
+        for which, demand, lane, is_answer in calls:
+            held = self.held() if is_answer else []
+            if held:
+                self.settle(held[which % len(held)], "completed", 0, other=False, unknown=False)
+            else:
+                self.submit(
+                    which, lane, demand, 0, unwanted=False, turn="", part="whole",
+                    preferred=None, park=0, audio=False,
+                )  # fmt: skip
+        made, self.gathered = self.gathered, None
+        answers = self.world.run(at_once([call for call, _, _ in made]))
+        for (_, shown, expected), answer in zip(made, answers, strict=True):
+            self.same(shown(answer), expected)
+        self.world.replies["together"] += 1
 
     @precondition(lambda self: self.requests)
     @rule(
@@ -517,15 +566,8 @@ class Machine(Owners, Audiences, Hearing, RuleBasedStateMachine):
         machine = twin.jobs[job].job
         attempt, node = machine.attempt + off, "n9" if other else machine.node
         target = "job-00000000" if unknown else job
-        answer = self.world.run(
-            self.store.jobs.settle(cell, target, attempt, node, kind=kind, payload=b"text")
-        )
-        expected = twin.job_settle(target, attempt, node, kind)
-        if answer.reply is Reply.SETTLED:
-            return self.same(settled(answer.reply, answer.effects), expected)
-        if answer.reply is Reply.ALREADY:
-            return self.same((answer.reply.name, answer.outcome, answer.seq), expected)
-        return self.same((answer.reply.name,), expected)
+        call = self.store.jobs.settle(cell, target, attempt, node, kind=kind, payload=b"text")
+        self.meet(call, settled_or_refused, twin.job_settle(target, attempt, node, kind))
 
     @precondition(lambda self: self.requests)
     @rule(

@@ -107,3 +107,62 @@ def test_the_clock_of_a_gap_is_not_put_back_by_later_arrivals(machine) -> None:
     kinds = [row[:2] for row in twin.sessions["s1"].outbox]
     assert kinds == [("missing", 0)]
     assert not twin.sessions["s1"].lanes["es"].holes()
+
+
+# Calls that go together: the store remembers between them what it has read.
+
+SAY, ANSWER = False, True
+
+
+def at_once(machine, *calls: tuple[int, bool]) -> None:
+    """Make calls in one turn of the loop: a session speaks, or the job of a place is answered."""
+    machine.together([(which, 0, "es", is_answer) for which, is_answer in calls])
+    machine.the_server_holds_what_the_twin_holds()
+
+
+def test_two_jobs_of_one_batch_do_not_share_the_last_slot(machine) -> None:
+    machine.begin(POLICIES[0], abilities=[0], slots=1, acks=False)
+    at_once(machine, (0, SAY), (1, SAY), (2, SAY))
+
+    assert machine.world.replies["PLACED"] == 1
+    assert machine.world.replies["QUEUED"] == 2
+
+
+def test_a_slot_that_a_batch_frees_is_taken_in_the_same_batch(machine) -> None:
+    machine.begin(POLICIES[0], abilities=[0], slots=1, acks=False)
+    speak(machine)
+    at_once(machine, (0, ANSWER), (1, SAY), (2, SAY), (1, ANSWER))
+
+    assert machine.world.replies["PLACED"] == 2
+    assert machine.world.replies["QUEUED"] == 1
+    assert len(machine.held()) == 1
+
+
+def test_a_job_that_waits_since_this_batch_gets_the_slot_that_it_frees(machine) -> None:
+    """The first end finds that nothing waits; the second one must look again."""
+    machine.begin(POLICIES[0], abilities=[0], slots=2, acks=False)
+    at_once(machine, (0, SAY), (1, SAY))
+    at_once(machine, (0, ANSWER), (0, SAY), (2, SAY), (0, ANSWER))
+
+    assert machine.world.replies["QUEUED"] == 1
+    assert len(machine.held()) == 2
+
+
+def test_all_slots_that_a_batch_frees_are_free_in_it(machine) -> None:
+    machine.begin(POLICIES[0], abilities=[0], slots=3, acks=False)
+    at_once(machine, (0, SAY), (1, SAY), (2, SAY))
+    at_once(machine, *[(0, ANSWER)] * 3, *[(which, SAY) for which in (0, 1, 2, 0)])
+
+    assert machine.world.replies["PLACED"] == 6
+    assert machine.world.replies["QUEUED"] == 1
+
+
+def test_the_end_of_a_lapsed_lease_frees_no_slot_of_another(machine) -> None:
+    """Its slot was given to another meanwhile: that it ends makes no room in the same batch."""
+    machine.begin(POLICIES[0], abilities=[0], slots=2, acks=False)
+    speak(machine, turn="t1", part="slice")
+    machine.tick(machine.policy.attempt_ms + machine.policy.lease_grace_ms + 1)
+    at_once(machine, (1, SAY), (2, SAY), (0, ANSWER), (1, SAY))
+
+    assert machine.world.replies["PLACED"] == 3
+    assert machine.world.replies["QUEUED"] == 1

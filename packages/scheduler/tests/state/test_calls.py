@@ -22,6 +22,9 @@ from lingua_scheduler.state.calls import (
 )
 from lingua_scheduler.state.keys import Cell
 from lingua_scheduler.state.link import Address, LinkOptions, StoreLink
+from lingua_scheduler.state.packing import pack as pack_policy
+from lingua_scheduler.state.policy import FleetPolicy
+from lingua_scheduler.state.records import JobSpec
 from lingua_scheduler.state.reply import Reply
 from lingua_scheduler.state.scripts import load_scripts
 from lingua_scheduler.state.single import SingleConnection
@@ -35,9 +38,17 @@ pytestmark = pytest.mark.store
 CELL, OTHER_CELL = Cell("batches", 0), Cell("batches", 1)
 
 
-def step(name: str, *args: Any, cell: Cell = CELL, now_ms: int = 0) -> StepCall:
-    form = CallForm.of(load_scripts()[name], cell.keys)
-    return StepCall(form, (now_ms, *args), cell.slot, 1.0, Answer())
+POLICY = pack_policy(FleetPolicy().for_jobs())
+
+
+def step(job: str, *, cell: Cell = CELL, now_ms: int = 0, policy: bytes = POLICY) -> StepCall:
+    form = CallForm.of(load_scripts()["job_settle"], cell.keys)
+    return StepCall(form, (now_ms, policy, *report(job)), cell.slot, 1.0, Answer())
+
+
+def report(job: str) -> tuple[Any, ...]:
+    """A node's report of a job, as `job_settle` takes it."""
+    return (job, 1, "n1", "completed", "-", b"text", b"")
 
 
 def plain(*words: str) -> StoreCall:
@@ -50,7 +61,7 @@ def sizes(calls: list[StoreCall]) -> list[int]:
 
 
 def test_neighbours_on_one_cell_go_together_and_order_is_kept() -> None:
-    calls = [step("job_find", "s", n) for n in range(3)]
+    calls = [step(f"job-{n}") for n in range(3)]
     assert sizes([*calls]) == [3]
     between = plain("PING")
     sent = grouped([calls[0], calls[1], between, calls[2]])
@@ -59,23 +70,29 @@ def test_neighbours_on_one_cell_go_together_and_order_is_kept() -> None:
 
 
 def test_other_cells_and_other_times_do_not_go_together() -> None:
-    calls = [step("job_find", "s", 0), step("job_find", "s", 0, cell=OTHER_CELL)]
-    assert sizes([*calls]) == [1, 1]
-    assert sizes([step("job_find", "s", 0, now_ms=5), step("job_find", "s", 0, now_ms=6)]) == [1, 1]
+    assert sizes([step("j"), step("j", cell=OTHER_CELL)]) == [1, 1]
+    assert sizes([step("j", now_ms=5), step("j", now_ms=6)]) == [1, 1]
+
+
+def test_calls_with_other_policies_do_not_go_together() -> None:
+    other = pack_policy(FleetPolicy(attempts_max=7).for_jobs())
+    assert sizes([step("j"), step("j", policy=other)]) == [1, 1]
+
+
+def test_a_batch_names_the_time_and_the_policy_once() -> None:
+    (batch,) = grouped([step(f"job-{n}") for n in range(3)])
+    assert batch.command().count(POLICY) == 1
 
 
 def test_a_batch_is_bounded_in_calls_and_in_bytes() -> None:
-    assert sizes([step("job_find", "s", n) for n in range(BATCH_CALLS_MAX + 2)]) == [
-        BATCH_CALLS_MAX,
-        2,
-    ]
+    assert sizes([step(f"job-{n}") for n in range(BATCH_CALLS_MAX + 2)]) == [BATCH_CALLS_MAX, 2]
     large = "x" * (BATCH_BYTES_MAX // 2 - 1000)
-    assert sizes([step("job_find", large, n) for n in range(5)]) == [2, 2, 1]
-    assert sizes([step("job_find", 3 * large, n) for n in range(2)]) == [1, 1]
+    assert sizes([step(large) for _ in range(5)]) == [2, 2, 1]
+    assert sizes([step(3 * large) for _ in range(2)]) == [1, 1]
 
 
 def test_a_call_that_is_sent_again_goes_alone() -> None:
-    calls = [step("job_find", "s", n) for n in range(4)]
+    calls = [step(f"job-{n}") for n in range(4)]
     calls[1].turns = 1
     assert sizes([*calls]) == [1, 1, 2]
 
@@ -96,40 +113,44 @@ def test_each_call_of_a_batch_gets_its_own_answer_on_a_server_that_lacks_the_lib
     async def scenario() -> None:
         connection = await connected(server)
         await connection.every_master("FUNCTION", "FLUSH")
-        scripts = load_scripts()
-
-        def ask(name: str, *args: Any) -> Any:
-            return connection.ask(scripts[name], CELL.slot, CELL.keys, (0, *args), list)
-
         for _ in range(2):
-            missing = [ask("job_show", "j1"), ask("job_find", "s", 1), ask("job_show", "j2")]
-            replies = [await answer for answer in missing]
-            assert [reply[0] for reply in replies] == [Reply.NO_JOB, Reply.NO_SESSION, Reply.NO_JOB]
+            unknown, unplaced, foreign = (
+                ask(connection, "job_settle", *report("job-1")),
+                ask(connection, "job_submit", b"", "job-2", spec_of("s-gone"), b"body", 0),
+                ask(connection, "job_settle", *report("job-3")),
+            )
+            assert (await unknown)[0] == Reply.NO_JOB
+            assert (await unplaced)[0][0] == Reply.NO_SESSION
+            assert (await foreign)[0] == Reply.NO_JOB
         await connection.close()
 
     asyncio.run(scenario())
 
 
+def ask(connection: SingleConnection, name: str, *args: Any) -> Any:
+    script = load_scripts()[name]
+    return connection.ask(script, CELL.slot, CELL.keys, (0, POLICY, *args), list)
+
+
+def spec_of(session: str) -> bytes:
+    return pack_policy(JobSpec(session=session, index=0, lane="es", demand="en>es|asr|||||"))
+
+
 def test_an_error_of_one_call_is_its_own(server: servers.Server) -> None:
     async def scenario() -> None:
         connection = await connected(server)
-        scripts, keys = load_scripts(), CELL.keys
         await connection.command(0, "SET", CELL.key("job", "broken"), "no hash")
-
-        def ask(name: str, *args: Any) -> Any:
-            return connection.ask(scripts[name], CELL.slot, keys, (0, *args), list)
-
         calls = [
-            ask("job_show", "j1"),
-            ask("job_show", "broken"),
-            ask("job_mark"),
-            ask("job_show", "j2"),
+            ask(connection, "job_settle", *report("job-1")),
+            ask(connection, "job_settle", *report("broken")),
+            ask(connection, "job_submit", b"", "job-2", b"no spec", b"body", 0),
+            ask(connection, "job_settle", *report("job-3")),
         ]
         assert (await calls[0])[0] == Reply.NO_JOB
         with pytest.raises(StoreRejected, match="WRONGTYPE"):
             await calls[1]
-        # An error of Lua, because arguments are missing.
-        with pytest.raises(StoreRejected, match="job_mark"):
+        # An error of Lua.
+        with pytest.raises(StoreRejected, match="job_submit"):
             await calls[2]
         assert (await calls[3])[0] == Reply.NO_JOB
         await connection.close()
@@ -152,7 +173,7 @@ def test_a_batch_without_an_answer_for_each_call_fails_all_of_them(reply: bytes)
         port = server.sockets[0].getsockname()[1]
         link = StoreLink(Address("127.0.0.1", port), LinkOptions())
         await link.connect()
-        calls = [step("job_find", "s", number) for number in range(3)]
+        calls = [step(f"job-{number}") for number in range(3)]
         for call in calls:
             call.expires = monotonic() + 60
             link.submit(call)

@@ -21,6 +21,8 @@ from lingua_scheduler.state.caption_scripts import CaptionScripts
 from lingua_scheduler.state.cluster import key_slot
 from lingua_scheduler.state.keys import Cell, Cells, InstanceKeys, family_of
 from lingua_scheduler.state.link import LinkOptions
+from lingua_scheduler.state.packing import pack
+from lingua_scheduler.state.policy import FleetPolicy
 from lingua_scheduler.state.records import (
     Claim,
     ForeignSlot,
@@ -212,8 +214,13 @@ def keys_of(words: list[str]) -> list[str]:
 
 async def use_a_batch(connection: SingleConnection) -> None:
     """Two calls of one turn of the loop."""
-    script, cell = load_scripts()["job_show"], Cell("replies", 0)
-    both = [connection.ask(script, cell.slot, cell.keys, (0, job(n)), list) for n in (1, 2)]
+    script, cell = load_scripts()["job_settle"], Cell("replies", 0)
+    policy = pack(FleetPolicy().for_jobs())
+    words = ("n1", "completed", "-", b"", b"")
+    both = [
+        connection.ask(script, cell.slot, cell.keys, (0, policy, job(n), 1, *words), list)
+        for n in (1, 2)
+    ]
     for answer in both:
         await answer
 

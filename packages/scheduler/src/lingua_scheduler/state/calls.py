@@ -26,6 +26,8 @@ BATCH: Final = "batch"
 # A batch is one script: the server does nothing else meanwhile.
 BATCH_CALLS_MAX: Final = 32
 BATCH_BYTES_MAX: Final = 256 * 1024
+# The first words of every call that may be in a batch, which has them once: the time, the policy.
+SHARED_WORDS: Final = 2
 
 
 class StoreCall:
@@ -135,7 +137,7 @@ class StepCall(StoreCall):
         """Tell whether it may be in one batch with another call; one that is resent may not."""
         return (
             self.form.batch == other.form.batch
-            and self.args[0] == other.args[0]
+            and self.args[:SHARED_WORDS] == other.args[:SHARED_WORDS]
             and not self.turns
             and not other.turns
         )
@@ -153,9 +155,9 @@ class CallBatch:
     def command(self) -> bytes:
         """Return the command in the server's format."""
         first = self.calls[0]
-        words = [*first.form.batch, first.args[0]]
+        words = [*first.form.batch, *first.args[:SHARED_WORDS]]
         for call in self.calls:
-            args = call.args
+            args = call.args[SHARED_WORDS:]
             words += (call.form.script.name, len(args))
             words += args
         return pack(tuple(words))

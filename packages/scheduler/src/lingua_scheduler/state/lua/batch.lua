@@ -2,22 +2,33 @@
 -- instance's event loop have in common is done once. Each call takes effect completely or not at
 -- all, as it does alone; an error of one of them does not concern the others.
 -- KEYS: due
--- ARGV: now_ms, then for each call: the verb's name, how many arguments it has, its arguments
+-- ARGV: now_ms, policy, then for each call: the verb's name, how many arguments it has after the
+--   time and the policy, which are the same for all, and these arguments
 -- Returns: [the verb's answer, or an error, for each call]
 -- Writes: what the verbs write
 -- Cost: that of the verbs
 --- @include "includes/cell"
 
+local function nothing_kept()
+  return { nodes = {}, leased = {}, clean = {}, demands = {}, is_none_waiting = false }
+end
+
 local function batch(ARGV)
-  local answers, at = {}, 2
+  local answers, at, time, policy = {}, 3, ARGV[1], ARGV[2]
+  kept = nothing_kept()
   while ARGV[at] do
     local count = tonumber(ARGV[at + 1])
     looked = nil
-    local done, answer = pcall(verbs[ARGV[at]], { unpack(ARGV, at + 2, at + 1 + count) })
+    local words = { time, policy, unpack(ARGV, at + 2, at + 1 + count) }
+    local done, answer = pcall(verbs[ARGV[at]], words)
     -- An error of the server is a table that can be answered; one of Lua is a text.
-    if not done and not answer.err then answer = redis.error_reply(answer) end
+    if not done then
+      if not answer.err then answer = redis.error_reply(answer) end
+      kept = nothing_kept()
+    end
     answers[#answers + 1] = answer
     at = at + 2 + count
   end
+  kept = nil
   return answers
 end

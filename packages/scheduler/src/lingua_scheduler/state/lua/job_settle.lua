@@ -18,7 +18,7 @@
 --- @include "includes/serve_waiting"
 
 local function job_settle(ARGV)
-  local policy, job, attempt, node = policy_of(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
+  local policy, job, attempt, node = policy_of(ARGV[2]), ARGV[3], number_of(ARGV[4]), ARGV[5]
   local record = job_read(job)
   if not record then return { Reply.NO_JOB } end
   if record.attempt ~= attempt or record.node == '' then

@@ -43,21 +43,23 @@ local function submit(job, spec_text, body, park, audio, policy)
   end
   local lane, session_key = spec.lane, SESSION .. spec.session
   local names = lane_names(lane)
-  local at = names[L_AT] .. spec.index
-  local epoch, owner, closed, seq, trimmed, next_text, entry, skip, fence, top, heard = unpack(
-    redis.call('HMGET', session_key, 'epoch', 'owner', 'closed', 'seq', 'trimmed', names[L_NEXT],
-      at, names[L_SKIP], 'fence', 'top', 'heard'))
+  local at, at_before = names[L_AT] .. text_of(spec.index), names[L_AT] .. text_of(spec.index - 1)
+  local epoch, owner, closed, seq, trimmed, next_text, entry, skip, fence, top, heard, before_it =
+    unpack(redis.call('HMGET', session_key, 'epoch', 'owner', 'closed', 'seq', 'trimmed',
+      names[L_NEXT], at, names[L_SKIP], 'fence', 'top', 'heard', at_before))
   if not epoch then return { Reply.NO_SESSION, 'no_session' } end
   if closed then return { Reply.SESSION_CLOSED, 'session_closed' } end
-  if spec.fence and tonumber(fence) ~= spec.fence then return { Reply.FENCED, 'owner' } end
+  if spec.fence and number_of(fence) ~= spec.fence then return { Reply.FENCED, 'owner' } end
   if spec.heard_after and tonumber(heard or -1) < spec.heard_after then
     return { Reply.TOO_EARLY, 'order' }
   end
-  local next_index = tonumber(next_text)
+  local next_index = number_of(next_text)
   local refused =
     lane_refuses(session_key, spec, next_index or 0, skip, entry, policy.in_flight_max)
   if refused then return { refused, 'order' } end
-  if seq - trimmed >= policy.outbox_max then return { Reply.OUTBOX_FULL, 'outbox' } end
+  if number_of(seq) - number_of(trimmed) >= policy.outbox_max then
+    return { Reply.OUTBOX_FULL, 'outbox' }
+  end
 
   local placement, code, label, avoid
   local affinity = turn_affinity(spec)
@@ -101,12 +103,12 @@ local function submit(job, spec_text, body, park, audio, policy)
     redis.call('DEL', job_key)
     redis.call('HSET', job_key, unpack(fields))
   end
-  local order = { at, now .. ' ' .. job }
+  local order = { at, now_text() .. ' ' .. job }
   if not next_index then
     order[3], order[4] = 'lanes', (redis.call('HGET', session_key, 'lanes') or '') .. lane .. ' '
   end
   stream_note(order, top, heard, spec)
-  lane_put(session_key, spec, next_index, order, policy.gap_ms)
+  lane_put(session_key, spec, next_index, order, policy.gap_ms, before_it)
   if spec.readers then
     readers_put(session_key, spec, policy.gap_ms)
   end
@@ -119,6 +121,7 @@ local function submit(job, spec_text, body, park, audio, policy)
     end
     is_kept = true
   end
+  spec_keep(spec_text, spec)
   if placement then return placement end
   if not parked then return { Reply.QUEUED, code, label, '', '', looked } end
   return { Reply.PARKED, code, label, table.concat(turn_nodes(spec), ','), avoid or '', looked }

@@ -17,7 +17,7 @@ local function begin_cell(due, server_ms)
   enter_cell(due)
   wall = server_time(server_ms)
   now = clock_read(wall)
-  looked = nil
+  looked, kept = nil, nil
 end
 
 -- The same for verbs that need a session or a job of the cell, and are called most: the clock's
@@ -27,5 +27,5 @@ local function begin_known(due, server_ms)
   enter_cell(due)
   wall = server_time(server_ms)
   now = clock_kept(wall) or clock_read(wall)
-  looked = nil
+  looked, kept = nil, nil
 end

@@ -29,8 +29,13 @@ local function pool_groups(pools)
 end
 
 local function demand_pools(demand)
-  local known = redis.call('HGET', DEMANDS, demand)
+  local known = kept and kept.demands[demand]
   if known then return known end
+  known = redis.call('HGET', DEMANDS, demand)
+  if known then
+    if kept then kept.demands[demand] = known end
+    return known
+  end
   if redis.call('HLEN', DEMANDS) >= DEMANDS_MAX then
     redis.call('UNLINK', DEMANDS)
   end

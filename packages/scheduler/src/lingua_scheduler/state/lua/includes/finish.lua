@@ -7,12 +7,14 @@
 --- @include "includes/queue"
 --- @include "includes/readers_end"
 
--- record: state, attempt, node, cell, spec, ended; other fields are read where they are needed.
+-- record: state, attempt, node, cell, spec, packed, ended; other fields are read where they are
+-- needed.
 local function job_read(job)
   local f = redis.call('HMGET', JOB .. job, 'state', 'attempt', 'node', 'cell', 'spec')
   if not f[1] then return nil end
-  return { state = f[1], attempt = tonumber(f[2]), attempt_text = f[2], node = f[3] or '',
-    cell = f[4], spec = cmsgpack.unpack(f[5]), ended = f[1] == 'FINISHED' or f[1] == 'RELEASED' }
+  return { state = f[1], attempt = number_of(f[2]), attempt_text = f[2], node = f[3] or '',
+    cell = f[4], spec = spec_of(f[5]), packed = f[5],
+    ended = f[1] == 'FINISHED' or f[1] == 'RELEASED' }
 end
 
 -- Gives back the slot of the current attempt. A slot in another cell gets a timer, so that any
@@ -64,7 +66,7 @@ local function job_finish(job, record, kind, reason, payload, policy, out, text)
     s.ended = account(SESSION .. spec.session, s.ended, spec, fate_of(kind))
   end
   local head = job .. ' ' .. record.attempt_text .. ' ' .. reason
-  local place = kind .. ' ' .. spec.index .. ' ' .. spec.lane .. ' ' .. head
+  local place = kind .. ' ' .. text_of(spec.index) .. ' ' .. spec.lane .. ' ' .. head
   local entry = spec.audience and entry_for_others(place, spec.audience, text or '', payload)
     or place .. '\n' .. payload
   local seq = lane_settle(spec.session, spec.lane, spec.index, s, entry, policy, out)
@@ -77,6 +79,7 @@ local function job_finish(job, record, kind, reason, payload, policy, out, text)
       'ended_at', now, answer_fields(spec, payload))
   end
   redis.call('ZREM', DUE, 'j|' .. job)
+  spec_drop(record.packed)
   if record.node == '' or spec.audio or spec.closes_turn then job_leaves(job, record) end
   if spec.readers then
     local words = (text or '') ~= '' and text or payload

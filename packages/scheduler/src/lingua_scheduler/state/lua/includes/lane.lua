@@ -10,8 +10,8 @@
 
 -- Writes `value` at spec.index, declares the unwanted range before it, and arms the lane's gap
 -- timer if the index before it is unknown. `fields` are written with it, the first one is the entry
--- itself.
-local function lane_put(key, spec, next_index, fields, gap_ms)
+-- itself. `before_it`: the entry of the index before it, false if there is none; nil: not read.
+local function lane_put(key, spec, next_index, fields, gap_ms, before_it)
   local lane, index, unwanted = spec.lane, spec.index, spec.unwanted_from or -1
   local known = next_index or 0
   if unwanted >= 0 and unwanted < index then
@@ -21,10 +21,13 @@ local function lane_put(key, spec, next_index, fields, gap_ms)
       local skip = redis.call('HGET', key, 'skip:' .. lane) or ''
       skip = skip .. unwanted .. ':' .. index .. ','
       fields[#fields + 1], fields[#fields + 2] = 'skip:' .. lane, skip
-      index = unwanted
+      index, before_it = unwanted, nil
     end
   end
-  if index > known and redis.call('HEXISTS', key, 'at:' .. lane .. ':' .. (index - 1)) == 0 then
+  if index > known and before_it == nil then
+    before_it = redis.call('HEXISTS', key, 'at:' .. lane .. ':' .. (index - 1)) == 1
+  end
+  if index > known and not before_it then
     redis.call('ZADD', DUE, 'NX', now + gap_ms, 'g|' .. spec.session .. '|' .. lane)
   end
   if known ~= next_index then

@@ -7,9 +7,11 @@
 local function lease_take(node, member, expires_at, tie)
   local n = node_read(node)
   if n[N_BLOCK] ~= '0' then return nil end
-  local used, max = leased_count(node) + n[N_EXTRA], tonumber(n[N_MAX])
+  local leased, max = leased_count(node), n[N_MAX]
+  local used = leased + n[N_EXTRA]
   if used >= max then return nil end
   redis.call('ZADD', LEASES .. node, expires_at, member)
+  leased_one_more(node, leased + 1)
   redis.call('ZADD', POOL .. n[N_POOL], load_score(used + 1, max, tie), node)
   return n
 end

@@ -6,7 +6,8 @@
 --- @include "includes/cell"
 local TIES, FULL, OFFLINE = 1048576, 2000000000, 6000000000
 
--- The fields of a node that placement reads; block is the band, 0 = none.
+-- The fields of a node that placement reads; block is the band, 0 = none; max and extra are
+-- numbers, the others texts.
 local N_BLOCK, N_MAX, N_EXTRA, N_POOL, N_BOOT, N_ACKS, N_INSTANCE = 1, 2, 3, 4, 5, 6, 7
 
 -- The instances that have the sockets of nodes, by the node's key, as last read here: placement
@@ -29,9 +30,13 @@ local function host_of(node)
 end
 
 local function node_read(node)
+  local known = kept and kept.nodes[node]
+  if known then return known end
   local key = NODE .. node
   local n = redis.call('HMGET', key, 'block', 'max', 'extra', 'pool', 'boot', 'acks', 'instance')
   if hosts[key] ~= n[N_INSTANCE] then host_note(key, n[N_INSTANCE] or '') end
+  n[N_MAX], n[N_EXTRA] = number_of(n[N_MAX]), number_of(n[N_EXTRA])
+  if kept then kept.nodes[node] = n end
   return n
 end
 
@@ -43,11 +48,33 @@ end
 
 local function node_score(n, leased, tie)
   if n[N_BLOCK] ~= '0' then return tonumber(n[N_BLOCK]) end
-  return load_score(leased + n[N_EXTRA], tonumber(n[N_MAX]), tie)
+  return load_score(leased + n[N_EXTRA], n[N_MAX], tie)
 end
 
 local function leased_count(node)
-  return redis.call('ZCOUNT', LEASES .. node, now + 1, '+inf')
+  local known = kept and kept.leased[node]
+  if known then return known end
+  local count = redis.call('ZCOUNT', LEASES .. node, now + 1, '+inf')
+  if kept then kept.leased[node] = count end
+  return count
+end
+
+-- A lease of the node was added, which has not expired.
+local function leased_one_more(node, count)
+  if kept then kept.leased[node] = count end
+end
+
+-- A lease of the node was removed. If others have expired, this one may have, too: then it was not
+-- among those that count.
+local function leased_one_less(node)
+  local known = kept and kept.leased[node]
+  if not known then return end
+  if kept.clean[node] then
+    kept.leased[node] = known - 1
+    return
+  end
+  kept.leased[node] = nil
+  if leased_count(node) == redis.call('ZCARD', LEASES .. node) then kept.clean[node] = true end
 end
 
 -- A job's own pseudo-random number, stable for the job: the tie-break and the start of its search.

@@ -65,7 +65,8 @@ end
 -- because other cells are asked with it first; 'wanted' = only the nodes that are asked before the
 -- pools. Returns the placement; or nil, code, label, the node to avoid.
 local function place(job, spec, attempt, tried, near, policy, apart, ...)
-  local member, expires_at, tie = job .. '|' .. attempt, lease_expiry(policy), job_tie(job)
+  local member, tie = job .. '|' .. text_of(attempt), job_tie(job)
+  local expires_at = lease_expiry(policy)
   local skip, skips = tried_boots(tried)
   local pools, sticky = demand_pools(spec.demand), policy.sticky_pools and spec or nil
   local n, node, in_turn, how

@@ -11,6 +11,7 @@ local function queue_full(demand, jobs_max)
 end
 
 local function queue_add(job, spec, deadline)
+  if kept then kept.is_none_waiting = false end
   local place = deadline + spec.index % 4096 / 4096
   redis.call('ZADD', PENDING, deadline, job)
   redis.call('ZADD', BASE .. 'queue:' .. spec.demand, place, job)

@@ -51,7 +51,7 @@ local function relay_passed(session, s, item, out)
     heard_drop(item.id, LISTED)
   end
   if string.match(item.head, '^%d+ (%S+)') == '~' or s.epoch == '' then return 0 end
-  if tonumber(item.epoch) < s.born then return 0 end
+  if tonumber(item.epoch) < tonumber(s.born) then return 0 end
   local entry = '+' .. item.kind .. ' ' .. item.head .. '\n' .. text
   s.seq = s.seq + 1
   redis.call('RPUSH', OUTBOX .. session, entry)

@@ -7,20 +7,21 @@
 local function session_read(session, lane, index)
   local names = lane_names(lane)
   local s = redis.call('HMGET', SESSION .. session, 'epoch', 'owner', 'seq', names[L_NEXT],
-    names[L_SKIP], names[L_AT] .. (index + 1), 'ended', 'born')
-  return { session = session, epoch = s[1] or '', owner = s[2] or '', seq = tonumber(s[3] or 0),
-    next = tonumber(s[4] or 0), skip = s[5], ahead = s[6], ended = s[7] or '0 0 0 0',
-    born = tonumber(s[8] or 0) }
+    names[L_SKIP], names[L_AT] .. text_of(index + 1), 'ended', 'born',
+    names[L_AT] .. text_of(index))
+  return { session = session, epoch = s[1] or '', owner = s[2] or '', seq = number_of(s[3]) or 0,
+    next = number_of(s[4]) or 0, skip = s[5], ahead = s[6], ended = s[7] or '0 0 0 0',
+    born = s[8] or '0', put = s[9] }
 end
 
--- Takes `entry`, the outcome of `index`, into the lane. Returns its seq if it is next (0: its
--- listeners get it first), else it waits. The common case (it is next, nothing waits behind it) is
--- one push, one write and one delete.
+-- Takes `entry`, the outcome of `index`, into the lane; `s` was read for this index. Returns its
+-- seq if it is next (0: its listeners get it first), else it waits. The common case (it is next,
+-- nothing waits behind it) is one push, one write and one delete.
 local function lane_settle(session, lane, index, s, entry, policy, out)
   local key, names = SESSION .. session, lane_names(lane)
-  local field = names[L_AT] .. index
+  local field = names[L_AT] .. text_of(index)
   if index ~= s.next then
-    local put_ms = string.match(redis.call('HGET', key, field) or '', '^%d+') or now
+    local put_ms = string.match(s.put or '', '^%d+') or now_text()
     redis.call('HSET', key, field, '=' .. put_ms .. ' ' .. entry, 'ended', s.ended)
     return nil
   end

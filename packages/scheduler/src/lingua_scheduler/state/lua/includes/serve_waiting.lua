@@ -26,7 +26,11 @@ local function serve_demand(node, demand, policy, placed)
 end
 
 local function serve_waiting(node, pool, policy, placed)
-  if redis.call('EXISTS', WAITING) == 0 then return placed end
+  if kept and kept.is_none_waiting then return placed end
+  if redis.call('EXISTS', WAITING) == 0 then
+    if kept then kept.is_none_waiting = true end
+    return placed
+  end
   for _, demand in ipairs(redis.call('ZRANGE', WAITING, 0, WAITING_DEMANDS_MAX - 1)) do
     if demand_admits(demand, demand_pools(demand), node, pool)
       and not serve_demand(node, demand, policy, placed) then

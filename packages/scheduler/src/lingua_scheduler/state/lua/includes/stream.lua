@@ -2,8 +2,9 @@
 -- admitted stream: `heard`, the last chunk, `heard_ms`, its end, `speech`, how much of it became
 -- jobs. A late call (another language, a retry) does not lower stored values. Adds to `fields` the
 -- values of `note` that are newer than the session's `top` and `heard`.
+--- @include "includes/call"
 local function stream_note(fields, top, heard, note)
-  if note.top and tonumber(note.top) >= tonumber(top or 0) then
+  if note.top and tonumber(note.top) >= (number_of(top) or 0) then
     fields[#fields + 1], fields[#fields + 2] = 'top', note.top
   end
   if not note.heard or tonumber(note.heard) <= tonumber(heard or -1) then return end
