@@ -2,10 +2,10 @@
 
 The connection is the SDK's own (registering, heartbeats). Its worker is replaced by one that
 answers in the read callback, because a task per job would cost more than what is measured. Like the
-SDK's worker it sends `job_started` and `job_result`. The text of a result has the times when the
-job arrived and when the result was sent, by the machine's monotonic clock. Sessions that want
-partial texts have a stream each; every third piece of audio is answered with some words, which is
-as often as the reference node does.
+SDK's worker it sends only `job_result` for a job that ends at once, no `job_started`. The text of a
+result has the times when the job arrived and when the result was sent, by the machine's monotonic
+clock. Sessions that want partial texts have a stream each; every third piece of audio is answered
+with some words, which is as often as the reference node does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lingua_node import Node
 from lingua_node.connection import SchedulerConnection
 from lingua_node.node_socket import Outbox
 from lingua_node.stats import Stats
-from lingua_wire.from_node import JobResult, JobStarted, StreamPartial
+from lingua_wire.from_node import JobResult, StreamPartial
 from lingua_wire.shared import PartialTranslation
 
 if TYPE_CHECKING:
@@ -106,12 +106,10 @@ class EchoWorker:
     def assign(self, job: JobAssign) -> None:
         """Answer a job."""
         came_at = monotonic()
-        send, job_id, attempt = self._outbox.send, job.job_id, job.attempt_id
-        send(JobStarted(job_id=job_id, attempt_id=attempt))
-        send(
+        self._outbox.send(
             JobResult(
-                job_id=job_id,
-                attempt_id=attempt,
+                job_id=job.job_id,
+                attempt_id=job.attempt_id,
                 success=True,
                 text_asr=stamp(came_at, monotonic()),
                 text_translated="an utterance",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 import msgspec
 
 from lingua_wire.errors import LinguaError
-from lingua_wire.from_node import FromNode, JobAudioPart, JobResult, NodeAsrPartial
+from lingua_wire.from_node import JobAudioPart, JobResult, NodeAsrPartial
 from lingua_wire.shared import (
     ErrorDetail,
     ExtraResult,
@@ -34,7 +34,9 @@ MESSAGE_CHARACTERS_MAX = 256
 TIMINGS = frozenset(ServiceTimings.__struct_fields__)
 
 Value = TypeVar("Value")
-Send = Callable[[FromNode], None]
+# What a job says while it runs.
+JobNews = NodeAsrPartial | JobAudioPart
+Send = Callable[[JobNews], None]
 
 
 class JobFailed(LinguaError):
@@ -122,7 +124,12 @@ class Job:
         """Return how long the scheduler still waits, 0 if no longer; None without a deadline."""
         if self.deadline_ms is None:
             return None
-        return max(0.0, self.deadline_ms - (perf_counter() - self.started_at) * 1000)
+        return max(0.0, self.deadline_ms - self.running_ms)
+
+    @property
+    def running_ms(self) -> float:
+        """For how long it has run."""
+        return (perf_counter() - self.started_at) * 1000
 
     def __repr__(self) -> str:
         return f"<Job {self.job_id} attempt {self.attempt_id} {self.src_lang}>{self.tgt_lang}>"
@@ -217,7 +224,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
             tts_audio=self.tts_audio or None,
             tts_format=self.tts_format if self.tts_audio else None,
             extra=self._extra(),
-            processing_time_ms=(perf_counter() - job.started_at) * 1000,
+            processing_time_ms=job.running_ms,
             trace_id=assign.trace_id,
             group_id=assign.group_id,
             part_index=assign.part_index,

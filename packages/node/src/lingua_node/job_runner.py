@@ -16,6 +16,7 @@ import msgspec
 
 from lingua_node.job import Handler, Job, JobFailed, Result, failure_message
 from lingua_node.result_buffer import ResultBuffer
+from lingua_node.start_reports import StartReports
 from lingua_node.stream_runner import StreamRunner
 from lingua_wire.from_node import JobCancelAck, JobStarted
 from lingua_wire.shared import RunningJob
@@ -63,6 +64,7 @@ class JobRunner:
         # Tasks of replaced attempts that have not ended yet.
         self._replaced: set[asyncio.Task[Result]] = set()
         self._results = ResultBuffer(outbox, self.stats)
+        self._starts = StartReports(outbox, self._report_started)
         # Done when a job ends or a result is acknowledged; None if nothing waits for that.
         self._change: asyncio.Future[None] | None = None
 
@@ -117,6 +119,7 @@ class JobRunner:
             self._outbox.send(unknown)
             return
         job.cancelled = True
+        self._starts.forget(job)
         task.cancel()
 
     def acknowledge_all(self, message: JobResultAcks) -> None:
@@ -131,8 +134,9 @@ class JobRunner:
             self._report_change()
 
     def resend(self) -> None:
-        """Send every kept result, on a new connection."""
+        """Send every kept result, and what was not reported so far, on a new connection."""
         self._results.resend_all()
+        self._starts.report_due()
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition that changes when a job ends or a result is acknowledged."""
@@ -142,6 +146,7 @@ class JobRunner:
 
     async def stop(self) -> None:
         """Cancel the running jobs without a report, and wait for their handlers."""
+        self._starts.stop_timer()
         tasks = [*(task for _, task in self._running.values()), *self._replaced]
         for job, _ in self._running.values():
             job.cancelled = True
@@ -159,9 +164,10 @@ class JobRunner:
             if message.attempt_id > job.assign.attempt_id:
                 self._replace(job, task)
             else:
-                if message.attempt_id == job.assign.attempt_id and not job.cancelled:
+                is_known = message.attempt_id == job.assign.attempt_id and not job.cancelled
+                if is_known and self._acks:
                     # The instance did not receive the first report, or is another one.
-                    self._report_started(message)
+                    self._starts.report(job)
                 return False
         kept_attempt = self._results.attempt_of(message.job_id)
         if kept_attempt is None:
@@ -175,31 +181,34 @@ class JobRunner:
 
     def _replace(self, job: Job, task: asyncio.Task[Result]) -> None:
         job.cancelled = True
+        self._starts.forget(job)
         task.cancel()
         del self._running[job.assign.job_id]
         self._replaced.add(task)
 
     def _start(self, message: JobAssign) -> None:
         self.stats.jobs += 1
-        self._report_started(message)
         stream = self.streams.take(message.stream_id)
-        job = Job(message, self.node_id, self._outbox.send, stream)
+        job = Job(message, self.node_id, self._starts.send, stream)
         task = asyncio.create_task(self._handler(job))
         self._running[message.job_id] = (job, task)
         task.add_done_callback(partial(self._ended, job))
-
-    def _report_started(self, message: JobAssign) -> None:
-        # No `job_ack` before it: a job never waits here; beyond `max_jobs` it is refused.
         if self._acks:
-            self._outbox.send(
-                JobStarted(
-                    job_id=message.job_id,
-                    attempt_id=message.attempt_id,
-                    node_id=self.node_id,
-                    session_id=message.session_id,
-                    trace_id=message.trace_id,
-                )
+            self._starts.begin(job)
+
+    def _report_started(self, job: Job) -> None:
+        # No `job_ack` before it: a job never waits here; beyond `max_jobs` it is refused.
+        assign = job.assign
+        self._outbox.send(
+            JobStarted(
+                job_id=assign.job_id,
+                attempt_id=assign.attempt_id,
+                node_id=self.node_id,
+                session_id=assign.session_id,
+                trace_id=assign.trace_id,
+                running_ms=round(job.running_ms),
             )
+        )
 
     def _ended(self, job: Job, task: asyncio.Task[Result]) -> None:
         self.streams.give_back(job.stream)
@@ -208,6 +217,8 @@ class JobRunner:
             self._replaced.discard(task)
         else:
             del self._running[job.assign.job_id]
+            # Before the result: nothing may say afterwards that the attempt runs.
+            self._starts.forget(job)
             self._report(job, task, error)
         self._report_change()
 

@@ -189,6 +189,25 @@ def test_a_step_of_another_attempt_or_node_is_nothing(store: Server) -> None:
     play(store, scenario)
 
 
+def test_a_job_counts_as_accepted_since_its_node_works_on_it(store: Server) -> None:
+    """A node reports later that it has begun; it did not begin before it had the job."""
+
+    async def scenario(here: BareInstance) -> None:
+        worker = await here.node()
+        speaker = await here.speaker()
+        speaker.say()
+        await here.quiet()
+        (job,) = here.jobs
+        job.times.push -= 30
+        here.reports.accepted(worker.node, job.id, 1, is_running=True, ago_ms=20)
+        assert job.times.push + 10 <= job.times.accepted <= here.clock.now_ms() - 20
+        job.times.accepted = 0
+        here.reports.accepted(worker.node, job.id, 1, is_running=True, ago_ms=3_600_000)
+        assert job.times.accepted == job.times.push
+
+    play(store, scenario)
+
+
 def test_what_was_recognised_so_far_reaches_the_client_elsewhere(store: Server) -> None:
     async def scenario(here: BareInstance, there: BareInstance) -> None:
         speaker, worker, (message,) = await spoken(here, there)

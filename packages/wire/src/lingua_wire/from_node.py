@@ -100,6 +100,8 @@ class JobStarted(FromNode, frozen=True, kw_only=True, tag="job_started"):
     node_id: Short = ""
     session_id: Short = ""
     trace_id: Short = ""
+    # For how long it has worked on it when it reports that.
+    running_ms: Count = 0
 
 
 class NodeAsrPartial(FromNode, frozen=True, kw_only=True, tag="asr_partial"):

@@ -453,6 +453,7 @@ MEANINGS: dict[str, str] = {
     "attempt_id": "The number of the job's placement, from 1.",
     "NodeAsrPartial.attempt_id": "If given, partials of an old attempt are dropped.",
     "success": "False: see `error`.",
+    "running_ms": "For how long the node has worked on the job when it reports that.",
     "processing_time_ms": "Used as `total_ms` if there are no service timings.",
     "error": "Why it failed; without it `PROCESSING_ERROR`.",
     "node_completed_at_ms": "The node's clock; gives `node_to_scheduler_ms`.",

@@ -301,7 +301,13 @@ class Working:
 
     def _started(self, started: m.JobStarted) -> None:
         self._node.acknowledged()
-        self._reports.accepted(self._node, started.job_id, started.attempt_id, is_running=True)
+        self._reports.accepted(
+            self._node,
+            started.job_id,
+            started.attempt_id,
+            is_running=True,
+            ago_ms=started.running_ms,
+        )
 
     def _partial(self, partial: m.NodeAsrPartial) -> None:
         self._reports.partial_text(self._node, partial)

@@ -219,14 +219,17 @@ class NodeReports:
         elif answer.reply is Reply.OK:
             self.metrics.fleet.model_na_marked_total.inc()
 
-    def accepted(self, node: LiveNode, job_id: str, attempt: int, *, is_running: bool) -> None:
-        """Note that a node has the job, or works on it."""
+    def accepted(
+        self, node: LiveNode, job_id: str, attempt: int, *, is_running: bool, ago_ms: int = 0
+    ) -> None:
+        """Note that a node has the job, or works on it, since so long ago."""
         job = self.held.get(job_id)
         if job is None:
             return
         current = job.run.current
         if current.number == attempt and current.node == node.id:
-            job.accepted(self.clock.now_ms(), is_running=is_running)
+            since_ms = max(job.times.push, self.clock.now_ms() - ago_ms)
+            job.accepted(since_ms, is_running=is_running)
 
     def partial_text(self, node: LiveNode, report: NodeAsrPartial) -> None:
         """Pass on the text recognised so far, while the job has no outcome."""
