@@ -340,6 +340,7 @@ class Instance:
                 log=self.job_log,
                 clock=self.clock,
                 tasks=self.tasks,
+                is_shared=self.settings.deployment_mode != "local",
             ),
             jobs=self.jobs,
             slices=BufferedSlices(self.jobs, self.nodes, effects, self.clock),

@@ -43,6 +43,13 @@ class JobBody(msgspec.Struct, frozen=True, array_like=True):
 
 encode_body = msgspec.msgpack.Encoder().encode
 decode_body = msgspec.msgpack.Decoder(JobBody).decode
+_decode_any = msgspec.msgpack.Decoder(JobBody | str).decode
+
+
+def trace_in(body: bytes) -> str:
+    """Return the trace of a job by what the store keeps of it: its body, or the trace alone."""
+    found = _decode_any(body)
+    return found if isinstance(found, str) else found.assign.trace_id
 
 
 class JobNotifier(Protocol):
@@ -186,3 +193,7 @@ class LiveJob(msgspec.Struct, eq=False):
         wall_ms = self.received_at_ms - self.times.submit
         at = (round(mark + wall_ms) for mark in (self.times.speech_end, self.times.cut))
         return encode_body(JobBody(self.assign, self.lanes, *at))
+
+    def bare_body(self) -> bytes:
+        """Return what the store keeps where no other instance could push it: its trace."""
+        return encode_body(self.assign.trace_id)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lingua_cli.logs import JOBS, EventLog, plain_words
 from lingua_scheduler.config import LogSettings
-from lingua_scheduler.runtime.job import decode_body
+from lingua_scheduler.runtime.job import trace_in
 from lingua_scheduler.state.reply import Reply
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def who(of: LiveJob | JobRecord) -> Fields:
 
 def trace_of(record: JobRecord) -> str:
     """Return the trace of a job that is known by its record in the store only."""
-    return decode_body(record.body).assign.trace_id
+    return trace_in(record.body)
 
 
 def durations(marks: Marks) -> Fields:

@@ -41,6 +41,8 @@ class JobSubmitter:
     log: JobLog
     clock: Clock
     tasks: Tasks
+    # Other instances share the store: they push a job by what it keeps of it.
+    is_shared: bool
 
     async def submit(self, job: LiveJob) -> Submitted:
         """Submit a job; repeated while the store is unavailable."""
@@ -52,7 +54,7 @@ class JobSubmitter:
         first, rows = jobs[0], []
         for job in jobs:
             self.jobs.add(job)
-            rows.append((job.id, job.spec, job.body()))
+            rows.append((job.id, job.spec, job.body() if self.is_shared else job.bare_body()))
         audio = first.audio if first.spec.audio else b""
         submit, perform = self.dispatcher.submit_all, self.effects.perform
         try:

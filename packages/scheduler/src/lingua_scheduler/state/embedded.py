@@ -315,6 +315,7 @@ def _options(data_dir: Path, socket_path: Path) -> list[str]:
     """Return the whole configuration; no configuration file is read."""
     settings = (
         "--port 0 --unixsocketperm 600 --daemonize no --appendonly yes --appendfsync everysec "
+        "--auto-aof-rewrite-min-size 256mb "
         "--aof-load-truncated yes --maxmemory-policy noeviction"
     )
     places = {"--unixsocket": socket_path, "--dir": data_dir, "--logfile": data_dir / LOG_NAME}
