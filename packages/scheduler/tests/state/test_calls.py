@@ -41,14 +41,21 @@ CELL, OTHER_CELL = Cell("batches", 0), Cell("batches", 1)
 POLICY = pack_policy(FleetPolicy().for_jobs())
 
 
-def step(job: str, *, cell: Cell = CELL, now_ms: int = 0, policy: bytes = POLICY) -> StepCall:
+def step(
+    job: str,
+    *,
+    cell: Cell = CELL,
+    now_ms: int = 0,
+    policy: bytes = POLICY,
+    payload: bytes = b"text",
+) -> StepCall:
     form = CallForm.of(load_scripts()["job_settle"], cell.keys)
-    return StepCall(form, (now_ms, policy, *report(job)), cell.slot, 1.0, Answer())
+    return StepCall(form, (now_ms, policy, *report(job, payload)), cell.slot, 1.0, Answer())
 
 
-def report(job: str) -> tuple[Any, ...]:
+def report(job: str, payload: bytes = b"text") -> tuple[Any, ...]:
     """A node's report of a job, as `job_settle` takes it."""
-    return (job, 1, "n1", "completed", "-", b"text", b"")
+    return (job, 1, "n1", "completed", "-", payload, b"")
 
 
 def plain(*words: str) -> StoreCall:
@@ -86,9 +93,9 @@ def test_a_batch_names_the_time_and_the_policy_once() -> None:
 
 def test_a_batch_is_bounded_in_calls_and_in_bytes() -> None:
     assert sizes([step(f"job-{n}") for n in range(BATCH_CALLS_MAX + 2)]) == [BATCH_CALLS_MAX, 2]
-    large = "x" * (BATCH_BYTES_MAX // 2 - 1000)
-    assert sizes([step(large) for _ in range(5)]) == [2, 2, 1]
-    assert sizes([step(3 * large) for _ in range(2)]) == [1, 1]
+    large = b"x" * (BATCH_BYTES_MAX // 2 - 1000)
+    assert sizes([step("j", payload=large) for _ in range(5)]) == [2, 2, 1]
+    assert sizes([step("j", payload=3 * large) for _ in range(2)]) == [1, 1]
 
 
 def test_a_call_that_is_sent_again_goes_alone() -> None:

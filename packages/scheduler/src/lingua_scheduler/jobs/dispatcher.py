@@ -252,16 +252,12 @@ class Dispatcher(StreamDispatcher):
         answer = await self._store.jobs.settle(
             home, job, attempt, node, kind=kind, reason=reason, payload=payload
         )
-        if answer.effects.freed:
-            return answer, await self._follow(home, answer.effects)
-        work = Work()
-        work.add_effects(answer.effects)
-        return answer, work
+        return answer, await self.follow(home, answer.effects)
 
     async def cancel(self, home: Cell, job: str, reason: str) -> tuple[Settled, Work]:
         """End an unwanted job."""
         answer, told = await self._store.jobs.cancel(home, job, reason)
-        work = await self._follow(home, answer.effects)
+        work = await self.follow(home, answer.effects)
         if told.node:
             work.stop.append(told)
         return answer, work
@@ -280,7 +276,7 @@ class Dispatcher(StreamDispatcher):
         answer, told, speech = await self._store.sessions.close(
             home, session, reason, lapse_only=lapse_only, fence=fence, fields=fields
         )
-        work = await self._follow(home, answer.effects)
+        work = await self.follow(home, answer.effects)
         work.stop.extend(entry for entry in told if entry.node)
         if answer.reply is Reply.SETTLED:
             work.spoken.append(speech)
@@ -291,14 +287,14 @@ class Dispatcher(StreamDispatcher):
     ) -> tuple[Settled, Work]:
         """End a turn that has no closing piece."""
         answer = await self._store.sessions.end_turn(home, session, turn, fence=fence)
-        return answer, await self._follow(home, answer.effects)
+        return answer, await self.follow(home, answer.effects)
 
     async def fill(
         self, home: Cell, session: str, lane: str, *, answer: LaneFill = REFUSED, **where: int
     ) -> tuple[Settled, Work]:
         """Give an explicit outcome to an index (or to the holes that are due)."""
         filled = await self._store.outbox.fill_lane(home, session, lane, answer=answer, **where)
-        return filled, await self._follow(home, filled.effects)
+        return filled, await self.follow(home, filled.effects)
 
     async def failover(
         self, home: Cell, job: str, attempt: int, *, node: str = "", reason: str
@@ -308,7 +304,7 @@ class Dispatcher(StreamDispatcher):
         moved = await self._store.jobs.failover(
             home, job, attempt, node=node, reason=reason, park=park
         )
-        work = await self._follow(home, moved.effects)
+        work = await self.follow(home, moved.effects)
         taken = self._taken(attempt, moved)
         answer = Submitted(moved.reply, moved.placement, label=moved.label)
         if moved.left_node and not node and moved.reply is not Reply.DEFERRED:
@@ -410,7 +406,8 @@ class Dispatcher(StreamDispatcher):
             work.add_effects(answer.effects)
         return work
 
-    async def _follow(self, home: Cell, effects: ScriptEffects) -> Work:
+    async def follow(self, home: Cell, effects: ScriptEffects) -> Work:
+        """Return the work after a script, with that of giving back slots of other cells."""
         work = Work()
         work.add_effects(effects)
         if not effects.freed:

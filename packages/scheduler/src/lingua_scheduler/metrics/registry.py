@@ -3,7 +3,7 @@
 One event loop writes and the same loop renders, so there are no locks and an increment is one
 addition. An utterance costs some 25 calls of this kind. That is why this registry is our own: with
 `prometheus_client` a `labels(..).inc()` takes 1.2 us and an `observe` 0.76 us, here 0.22 and
-0.14 us (CPython 3.11). Labelled metrics return children that callers keep. The number of children
+0.04 us (CPython 3.11). Labelled metrics return children that callers keep. The number of children
 of a metric is bounded; further label values are counted under `other`. Ids, texts and addresses
 never become labels.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_left
+from bisect import bisect_right
 from itertools import product
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
@@ -80,19 +80,49 @@ class Gauge(_Number):
 
 
 class Histogram:
-    """Counts durations by bucket."""
+    """Counts durations by bucket.
 
-    __slots__ = ("counts", "sum")
+    `observe` counts one duration. It is the `append` of a list, without a call of ours: an
+    utterance has seven durations. They are sorted into buckets when somebody reads these, and
+    whenever `Registry.fold` is called, which bounds the list.
+    """
+
+    __slots__ = ("_counts", "_fresh", "_sum", "observe")
 
     def __init__(self) -> None:
         # One per bucket and one for longer durations; not cumulative.
-        self.counts = [0] * (len(BUCKETS_S) + 1)
-        self.sum = 0.0
+        self._counts = [0] * (len(BUCKETS_S) + 1)
+        self._sum = 0.0
+        # Durations that are not in a bucket yet.
+        self._fresh: list[float] = []
+        self.observe: Callable[[float], None] = self._fresh.append
 
-    def observe(self, seconds: float) -> None:
-        """Count one duration."""
-        self.counts[bisect_left(BUCKETS_S, seconds)] += 1
-        self.sum += seconds
+    def fold(self) -> None:
+        """Sort what was observed into buckets."""
+        fresh = self._fresh
+        if not fresh:
+            return
+        fresh.sort()
+        below = 0
+        for at, bound in enumerate(BUCKETS_S):
+            upto = bisect_right(fresh, bound)
+            self._counts[at] += upto - below
+            below = upto
+        self._counts[-1] += len(fresh) - below
+        self._sum += sum(fresh)
+        fresh.clear()
+
+    @property
+    def counts(self) -> list[int]:
+        """Return the number of observations in each bucket, and of longer ones."""
+        self.fold()
+        return self._counts
+
+    @property
+    def sum(self) -> float:
+        """Return all durations together."""
+        self.fold()
+        return self._sum
 
     @property
     def count(self) -> int:
@@ -206,6 +236,18 @@ class Registry:
     def __init__(self, prefix: str = PREFIX) -> None:
         self._prefix = prefix
         self._metrics: dict[str, Metric] = {}
+        # All histograms, those of families included.
+        self._histograms: list[Histogram] = []
+
+    def fold(self) -> None:
+        """Sort all observed durations into buckets; to be called every second or so."""
+        for histogram in self._histograms:
+            histogram.fold()
+
+    def _histogram(self) -> Histogram:
+        made = Histogram()
+        self._histograms.append(made)
+        return made
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
@@ -222,7 +264,7 @@ class Registry:
 
     def histogram(self, name: str, text: str) -> Histogram:
         """Declare a histogram of durations."""
-        return self._single("histogram", name, text, Histogram(), None)
+        return self._single("histogram", name, text, self._histogram(), None)
 
     def counters(
         self, name: str, text: str, labels: Labels, children_max: int = CHILDREN_MAX
@@ -242,7 +284,7 @@ class Registry:
         self, name: str, text: str, labels: Labels, children_max: int = CHILDREN_MAX
     ) -> MetricFamily[Histogram]:
         """Declare a histogram of durations with labels."""
-        made = MetricFamily(Histogram, labels, children_max)
+        made = MetricFamily(self._histogram, labels, children_max)
         return self._family("histogram", name, text, labels, made)
 
     def render(self) -> bytes:

@@ -159,7 +159,9 @@ class Deliverer:
             return  # not ours, or it waits in the outbox
         early, had_early = self.early, bool(self.early)
         for outcome in outcomes:
-            if outcome.seq > self.seq:
+            if outcome.seq == self.seq + 1 and not early and not self._must_wait(outcome):
+                self._emit(outcome)  # as nearly always: its turn has come, and nothing waits
+            elif outcome.seq > self.seq:
                 early[outcome.seq] = outcome
         while early and (following := early.get(self.seq + 1)) is not None:
             if self._must_wait(following):

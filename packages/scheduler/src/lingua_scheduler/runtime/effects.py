@@ -11,13 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lingua_scheduler.jobs.dispatcher import Work
 from lingua_scheduler.peers.messages import PushJob, ResendAudio, StopAttempt
 from lingua_scheduler.state.records import Placement
 
 if TYPE_CHECKING:
     from lingua_scheduler.clock import Clock
-    from lingua_scheduler.jobs.dispatcher import Dispatcher, Move
+    from lingua_scheduler.jobs.dispatcher import Dispatcher, Move, Work
     from lingua_scheduler.jobs.relay import OutcomeRelay
     from lingua_scheduler.metrics import LiveMetrics
     from lingua_scheduler.rooms.fanout import Fanout
@@ -80,10 +79,17 @@ class Effects:
             self.counts.speech_ended(speech)
 
     def follow(self, effects: ScriptEffects) -> None:
-        """Do on sockets what one script asks for."""
-        work = Work()
-        work.add_effects(effects)
-        self.perform(work)
+        """Do on sockets what one script asks for; slots of other cells are not its concern."""
+        if effects.placed:
+            for placement in effects.placed:
+                self.push(placement)
+        if effects.released:
+            self.outcomes.deliver(effects)
+        if effects.heard:
+            for heard in effects.heard:
+                self.fanout.announce(heard)
+        if effects.is_relaying:
+            self.tasks.start(self._relay_to_cells(effects.home, effects.session))
 
     def _report_move(self, move: Move) -> None:
         self.moves.count(move)
@@ -99,8 +105,11 @@ class Effects:
 
     # Jobs to nodes
 
-    def push(self, placement: Placement) -> None:
-        """Send a placed job to its node: over its socket, or by way of its instance."""
+    def push(self, placement: Placement, now_ms: float = 0.0) -> None:
+        """Send a placed job to its node: over its socket, or by way of its instance.
+
+        `now_ms`: the time, if the caller has just asked for it.
+        """
         job = self.jobs.get(placement.job)
         # The store decides: a socket here may be one that its node has left without closing it.
         is_here = placement.instance == self.peers.instance
@@ -110,9 +119,11 @@ class Effects:
             fetched = self.fetch_and_push(placement) if is_here else self._send_push(placement)
             self.tasks.start(fetched)
             return
-        if placement.attempt < job.run.current.number or job.run.is_placed_as(placement):
-            return  # pushed already, or overtaken by a later attempt
-        now_ms = self._begin_attempt(job, placement)
+        attempt, current = placement.attempt, job.run.current
+        if attempt < current.number or attempt == current.number and placement.node == current.node:
+            return  # overtaken by a later attempt, or pushed already
+        now_ms = now_ms or self.clock.now_ms()
+        self._begin_attempt(job, placement, now_ms)
         if self.log.logs_all:
             self.log.placed(placement, job)
         if not is_here:
@@ -122,18 +133,17 @@ class Effects:
         else:
             self.tasks.start(self.push_failed(placement, self.nodes.get(placement.node)))
 
-    def _begin_attempt(self, job: LiveJob, placement: Placement) -> float:
-        """Take a placement as the current attempt; returns the time."""
-        now, times, run = self.clock.now_ms(), job.times, job.run
+    def _begin_attempt(self, job: LiveJob, placement: Placement, now_ms: float) -> None:
+        """Take a placement as the current attempt."""
+        times, run = job.times, job.run
         # A placement whose answer was lost has no end time.
-        ends_ms = now + self.dispatcher.attempt_ms if placement.ends_at_ms else 0
-        run.begin_attempt(placement, now, ends_ms)
+        ends_ms = now_ms + self.dispatcher.attempt_ms if placement.ends_at_ms else 0
+        run.begin_attempt(placement, now_ms, ends_ms)
         if not times.placed:
-            run.placed(now)
-            self.metrics.jobs.queue_wait_seconds.observe((now - times.cut) / 1000)
-        if run.pushed(now):
+            run.placed(now_ms)
+            self.metrics.jobs.queue_wait_seconds.observe((now_ms - times.cut) / 1000)
+        if run.pushed(now_ms):
             self.counts.pushed(times)
-        return now
 
     async def push_again(self, job: LiveJob, attempt: int, node: str) -> None:
         """Push what the store placed in an answer that was lost."""

@@ -92,7 +92,7 @@ class JobSubmitter:
             if job.may_be_stored and self._is_news(job, placement):
                 job.run.restart()  # the store lost it, with its later attempts
             self.counts.placed(placement)
-            self.effects.push(placement)
+            self.effects.push(placement, now)
         else:
             self._unplaced(job, answer, now)
             self.effects.follow(answer.effects)

@@ -141,6 +141,7 @@ class InstanceLoops:
                 await asyncio.sleep(0)  # sessions are many, and speech does not wait
 
     async def _keep_history(self) -> None:
+        self.metrics.registry.fold()
         self.history.tick(self.clock.wall_ms())
 
     async def refresh_rooms(self) -> None:

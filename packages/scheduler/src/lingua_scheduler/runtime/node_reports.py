@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,6 +23,8 @@ from lingua_scheduler.tasks import all_of
 from lingua_wire.shared import NetworkTimings
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from lingua_scheduler.clock import Clock
     from lingua_scheduler.jobs.dispatcher import Dispatcher
     from lingua_scheduler.jobs.result import Verdict
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.node import LiveNode
     from lingua_scheduler.runtime.placement_metrics import PlacementMetrics
     from lingua_scheduler.state.keys import Cell, Cells
-    from lingua_scheduler.state.records import Lease
+    from lingua_scheduler.state.records import Lease, Settled
     from lingua_scheduler.state.retry import StoreRetry
     from lingua_scheduler.state.store import Store
     from lingua_scheduler.tasks import Tasks
@@ -115,38 +116,52 @@ class NodeReports:
         if verdict.retryable:
             await self._give_back(node, job, home, result)
             return
-        settle = partial(
-            self.dispatcher.settle,
-            home,
-            result.job_id,
-            result.attempt_id,
-            node.id,
-            kind=verdict.kind,
-            reason=verdict.reason,
-            payload=self._payload_of(job, result) if verdict.kind == "completed" else b"",
-        )
+        payload = self._payload_of(job, result) if verdict.kind == "completed" else b""
+
+        def settle() -> Awaitable[Settled]:
+            return self.store.jobs.settle(
+                home,
+                result.job_id,
+                result.attempt_id,
+                node.id,
+                kind=verdict.kind,
+                reason=verdict.reason,
+                payload=payload,
+            )
+
         try:
-            answer, work = await settle()
+            answer = await settle()
         except StoreUnavailable:
-            answer, work = await self.retry.until_stored(settle)
+            answer = await self.retry.until_stored(settle)
+        if answer.reply is not SETTLED:
+            answer = await self._not_settled(job, answer, settle)
+        is_news = job is not None and answer.reply is Reply.ALREADY and not job.times.settled
+        if job is not None and (answer.reply is SETTLED or is_news):
+            self._settled(job, verdict, result, now)
+        node.answer(result.job_id, result.attempt_id, _status_of(answer.reply))
+        if answer.effects.freed:
+            self.effects.perform(await self.dispatcher.follow(home, answer.effects))
+        else:
+            self.effects.follow(answer.effects)
+        self.held.remove(result.job_id, node.id)
+        if job is not None and is_news:
+            # The answer that carried the outcome was lost.
+            await job.owner.recover()
+
+    async def _not_settled(
+        self, job: LiveJob | None, answer: Settled, settle: Callable[[], Awaitable[Settled]]
+    ) -> Settled:
+        """Settle a job again that the store lost; count one that is not this node's any more."""
         tries_left = LOST_JOB_TRIES
         while answer.reply is Reply.NO_JOB and job is not None and tries_left:
             # The store lost a job that is here: its session's owner submits it again.
             tries_left -= 1
             await self.retry.until_stored(job.owner.recover)
             await asyncio.sleep(LOST_JOB_EVERY_S)
-            answer, work = await self.retry.until_stored(settle)
-        is_news = job is not None and answer.reply is Reply.ALREADY and not job.times.settled
-        if job is not None and (answer.reply is SETTLED or is_news):
-            self._settled(job, verdict, result, now)
-        elif answer.reply in FREED_NAMES:
+            answer = await self.retry.until_stored(settle)
+        if answer.reply in FREED_NAMES:
             self.metrics.results.results_stale_total.labels(reason=answer.reply.name.lower()).inc()
-        node.answer(result.job_id, result.attempt_id, _status_of(answer.reply))
-        self.effects.perform(work)
-        self.held.remove(result.job_id, node.id)
-        if job is not None and is_news:
-            # The answer that carried the outcome was lost.
-            await job.owner.recover()
+        return answer
 
     def _payload_of(self, job: LiveJob | None, result: JobResult) -> bytes | tuple[bytes, bytes]:
         """Return what the store keeps of a result; for listeners also without its sound."""

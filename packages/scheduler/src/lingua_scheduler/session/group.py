@@ -76,7 +76,12 @@ class GroupTracker:
         part_index = self._next_part
         self._next_part += 1
         self._anchor_ms = now_ms
-        self._remember(self._lines(text_asr, text_translated))
+        lines, parts = self._lines(text_asr, text_translated), self._parts
+        self._chars += len(lines) + (1 if parts else 0)
+        parts.append(lines)
+        # The newest part alone always fits, see `_lines`.
+        while len(parts) > self._parts_max or self._chars > self._chars_max:
+            self._chars -= len(parts.pop(0)) + (1 if parts else 0)
         return self._group_id, part_index
 
     def tts_started(self, now_ms: float) -> None:
@@ -106,25 +111,21 @@ class GroupTracker:
         self._parts.clear()
         self._chars = 0
 
-    def _remember(self, lines: str) -> None:
-        parts = self._parts
-        self._chars += len(lines) + (1 if parts else 0)
-        parts.append(lines)
-        # The newest part alone always fits, see `_lines`.
-        while len(parts) > self._parts_max or self._chars > self._chars_max:
-            self._chars -= len(parts.pop(0)) + (1 if parts else 0)
-
     def _lines(self, text_asr: str, text_translated: str) -> str:
         """Return the lines of one part within the limit, cut at the beginning.
 
         Two long texts share the space; the space that one does not need is for the other.
         """
-        room = max(self._chars_max - LABELS_CHARS, 0)
-        user = _one_line(text_asr, room)
-        target = _one_line(text_translated, room)
-        if len(user) + len(target) > room:
-            user = _tail(user, max(room - len(target), room - room // 2))
-            target = _tail(target, room - len(user))
+        room = self._chars_max - LABELS_CHARS
+        if len(text_asr) + len(text_translated) <= room:
+            # Without line ends, so that it cannot imitate another part.
+            user, target = " ".join(text_asr.split()), " ".join(text_translated.split())
+        else:
+            room = max(room, 0)
+            user, target = _one_line(text_asr, room), _one_line(text_translated, room)
+            if len(user) + len(target) > room:
+                user = _tail(user, max(room - len(target), room - room // 2))
+                target = _tail(target, room - len(user))
         return f"{USER}{user}\n{TARGET}{target}" if target else f"{USER}{user}"
 
 

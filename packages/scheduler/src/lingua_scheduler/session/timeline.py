@@ -70,55 +70,57 @@ class Marks(msgspec.Struct):
 
 def timeline(marks: Marks) -> Timeline:
     """Return the parts of an utterance's time; they are never negative and sum to the total."""
-    cut, asked, placed, first_push, push, accepted, result, settled, end = _boundaries(marks)
+    # Written out part by part: it is computed for every outcome.
+    asked, placed = marks.queued, marks.placed
+    if not asked:
+        # The end of the placement call and the time of placement: equal unless the job was queued.
+        asked = placed = placed if placed > marks.submit else marks.submit
+    push, accepted, result, settled = marks.push, marks.accepted, marks.result, marks.settled
+    first_push = marks.first_push or push
+    half_before = marks.speech_end - 0.5
+    end = marks.delivered or marks.released
+    if not end:
+        end = max(marks.cut, asked, placed, first_push, push, accepted, result, settled)
+    last = int(end - half_before)
+    if last < 0:
+        last = 0
+    # Each mark is moved between its neighbours; `int` rounds negative values up to at most 0.
+    at_cut = _reached(marks.cut, half_before, 0, last)
+    at_asked = _reached(asked, half_before, at_cut, last)
+    at_placed = at_asked if placed == asked else _reached(placed, half_before, at_asked, last)
+    at_first = _reached(first_push, half_before, at_placed, last)
+    at_push = at_first if push == first_push else _reached(push, half_before, at_first, last)
+    at_accepted = _reached(accepted, half_before, at_push, last)
+    at_result = _reached(result, half_before, at_accepted, last)
+    at_settled = _reached(settled, half_before, at_result, last)
     asr, nmt, tts = 0, 0, 0
     if marks.asr_ms or marks.nmt_ms or marks.tts_ms:
-        asr, nmt, tts = _stages(marks, result - accepted)
+        asr, nmt, tts = _stages(marks, at_result - at_accepted)
     return Timeline(
-        endpointing_ms=cut,
-        place_ms=asked - cut,
-        queue_ms=placed - asked,
-        push_ms=first_push - placed,
-        retry_ms=push - first_push,
-        accept_ms=accepted - push,
+        endpointing_ms=at_cut,
+        place_ms=at_asked - at_cut,
+        queue_ms=at_placed - at_asked,
+        push_ms=at_first - at_placed,
+        retry_ms=at_push - at_first,
+        accept_ms=at_accepted - at_push,
         asr_ms=asr,
         nmt_ms=nmt,
         tts_ms=tts,
-        node_other_ms=result - accepted - asr - nmt - tts,
-        settle_ms=settled - result,
-        order_wait_ms=end - settled,
-        total_ms=end,
+        node_other_ms=at_result - at_accepted - asr - nmt - tts,
+        settle_ms=at_settled - at_result,
+        order_wait_ms=last - at_settled,
+        total_ms=last,
     )
 
 
-def _boundaries(marks: Marks) -> list[int]:
-    """Return the end of each part since the end of speech, in whole ms and in order."""
-    # The end of the placement call and the time of placement: equal unless the job was queued.
-    asked, placed = marks.queued, marks.placed
-    if not asked:
-        asked = placed = max(marks.submit, placed)
-    known = (
-        marks.cut,
-        asked,
-        placed,
-        marks.first_push or marks.push,
-        marks.push,
-        marks.accepted,
-        marks.result,
-        marks.settled,
-    )
-    end = marks.delivered or marks.released or max(known)
-    half_before = marks.speech_end - 0.5
-    last = max(int(end - half_before), 0)
-    reached = 0
-    boundaries = []
-    for mark in known:
-        # `int` rounds negative values up to at most 0, and `reached` is never below 0.
-        if mark and (at := int(mark - half_before)) > reached:
-            reached = min(at, last)
-        boundaries.append(reached)
-    boundaries.append(last)
-    return boundaries
+def _reached(mark: float, half_before: float, reached: int, last: int) -> int:
+    """Return the end of a part since the end of speech, in whole ms, not before the last part's."""
+    if not mark:
+        return reached
+    at = int(mark - half_before)
+    if at <= reached:
+        return reached
+    return at if at < last else last
 
 
 def _stages(marks: Marks, span_ms: int) -> tuple[int, int, int]:

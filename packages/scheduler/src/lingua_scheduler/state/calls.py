@@ -122,10 +122,10 @@ class StepCall(StoreCall):
         # Its arguments, of which the first is the time. They are packed when it is sent, with those
         # of all calls that go with it.
         self.args = args
-        # Numbers are short.
+        # Names and numbers are short.
         size = 0
-        for word in args:
-            if word.__class__ is bytes or word.__class__ is str:
+        for word in args[SHARED_WORDS:]:
+            if word.__class__ is bytes:
                 size += len(word)
         self.size = size
 
