@@ -320,7 +320,7 @@ def test_utterances_are_accepted_in_the_order_of_their_audio_whatever_overtakes_
         for index in range(3)
     ]
     for utterance in utterances:
-        admission._submit(utterance)
+        admission._submit(utterance, utterance.cut_ms)
     acceptances = admission.parts.acceptances
 
     def answer(index: int, *, is_taken: bool) -> list[int]:
@@ -422,7 +422,7 @@ def test_what_nobody_needs_translated_waits_for_what_was_said_before_too(store: 
             last_seq=3,
             turn_id="t1",
         )
-        admission._submit(utterance)
+        admission._submit(utterance, utterance.cut_ms)
         await until(lambda: stalled.tries > 2, "the first one does not get through")
         assert await here.field(speaker, "heard") is None
         assert speaker.accepted == []

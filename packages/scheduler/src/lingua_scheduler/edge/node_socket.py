@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lingua_scheduler.auth.gate import TokenGate
     from lingua_scheduler.auth.tokens import NodeGrant
     from lingua_scheduler.edge.ack_batches import AckTimer
-    from lingua_scheduler.edge.websocket import WebSocket
+    from lingua_scheduler.edge.websocket import Receiver, WebSocket
     from lingua_scheduler.metrics import LiveMetrics
     from lingua_scheduler.runtime.lifecycle import Lifecycle
     from lingua_scheduler.runtime.node import LiveNode
@@ -96,8 +96,12 @@ class NodeSocket:
         return wire.phase == OPEN
 
     def assign(self, message: JobAssign, lane: str) -> bool:  # noqa: ARG002 for older nodes
-        """Send a job."""
-        return self.send(message)
+        """Send a job; as `send` does, without a step between."""
+        wire = self.wire
+        if wire.phase != OPEN:
+            return False
+        self._write(self._encode(message))
+        return wire.phase == OPEN
 
     def close(self, code: int, reason: str) -> None:
         """Close the socket."""
@@ -139,8 +143,12 @@ class NodeSocket:
     def decode(self, data: bytes, *, is_text: bool) -> m.NodeMessage | None:
         """Decode a message, or answer that it is invalid."""
         if is_text is self.codec.is_binary:
-            self.refuse(ErrorCode.INVALID_MESSAGE, "not the form of this socket's subprotocol")
+            self.refuse_form()
             return None
+        return self.read(data)
+
+    def read(self, data: bytes) -> m.NodeMessage | None:
+        """Read a message of the right form, or answer that it is invalid."""
         try:
             message = self._read(data)
         except UNREADABLE as error:
@@ -148,6 +156,10 @@ class NodeSocket:
             return None
         self._seen[type(message)].value += 1
         return message
+
+    def refuse_form(self) -> None:
+        """Refuse a frame of the other form."""
+        self.refuse(ErrorCode.INVALID_MESSAGE, "not the form of this socket's subprotocol")
 
     def refuse(self, code: ErrorCode, problem: str) -> None:
         """Answer a message that cannot be used."""
@@ -215,7 +227,7 @@ class Registering(EarlyBuffer):
         if self.is_lost:
             await socket.services.registry.gone(node)
             return
-        socket.wire.receiver = Working(socket, node)
+        socket.wire.receiver = WORKING[socket.codec.is_binary](socket, node)
         self.deliver()
 
     async def _try(self, register: m.NodeRegister) -> LiveNode | None:
@@ -257,25 +269,22 @@ class Working:
         self.node = self._node = node
         self._services = socket.services
         self._reports = socket.services.reports
+        self._read = socket.read
 
-    def text(self, data: bytes) -> None:
-        """Take a JSON message."""
-        message = self._socket.decode(data, is_text=True)
-        if message is not None:
-            self._handle(message)
-
-    def binary(self, data: bytes) -> None:
-        """Take a MessagePack message."""
-        message = self._socket.decode(data, is_text=False)
-        if message is not None:
-            self._handle(message)
+    def refuse_form(self, data: bytes) -> None:  # noqa: ARG002 refused unread
+        """Refuse a frame of the other form."""
+        self._socket.refuse_form()
 
     def lost(self) -> None:
         """Handle the loss of the node's socket: its jobs move to other nodes at once."""
         self._services.streams.node_lost(self._node)
         self._services.tasks.start(self._services.registry.gone(self._node))
 
-    def _handle(self, message: m.NodeMessage) -> None:
+    def receive(self, data: bytes) -> None:
+        """Take a message."""
+        message = self._read(data)
+        if message is None:
+            return
         node_id = getattr(message, "node_id", "")
         if node_id and node_id != self._node.id:
             self._socket.refuse(ErrorCode.INVALID_MESSAGE, "not the node of this connection")
@@ -370,3 +379,22 @@ class Working:
         m.NodeRegister: _again,
         m.NodeTokenRefresh: _refresh_token,
     }
+
+
+class JsonWorking(Working):
+    """Messages are text."""
+
+    text = Working.receive
+    binary = Working.refuse_form
+
+
+class MessagePackWorking(Working):
+    """Messages are binary."""
+
+    text = Working.refuse_form
+    binary = Working.receive
+
+
+# By whether messages are binary.
+WORKING: tuple[Callable[[NodeSocket, LiveNode], Receiver], ...]
+WORKING = (JsonWorking, MessagePackWorking)

@@ -376,7 +376,10 @@ class Talking:
         self._seen[type(message)].value += 1
         try:
             if type(message) is not m.AudioChunk:
-                self._handle(message)
+                # Messages without a session id (rooms, signalling) belong to this session.
+                if getattr(message, "session_id", self._session_id) != self._session_id:
+                    raise ForeignSession
+                self.HANDLERS[type(message)](self, message)
             elif message.session_id != self._session_id:
                 raise ForeignSession
             else:
@@ -401,12 +404,6 @@ class Talking:
         else:
             if self._errors.in_a_row:
                 self._errors.reset()
-
-    def _handle(self, message: m.ClientMessage) -> None:
-        # Messages without a session id (rooms, signalling) belong to this connection's session.
-        if getattr(message, "session_id", self._session_id) != self._session_id:
-            raise ForeignSession
-        self.HANDLERS[type(message)](self, message)
 
     def refuse_text(self, data: bytes) -> None:  # noqa: ARG002 refused unread
         """Refuse a frame of the other form."""

@@ -141,7 +141,7 @@ class Dispatcher(StreamDispatcher):
     ) -> tuple[Submitted, Work]:
         """Admit a job: placed, waiting, refused, or the duplicate of an existing job."""
         work = Work()
-        (answer,) = await self.submit_all(home, ((job, spec, body),), audio, work.merge)
+        (answer,) = await self.submit_all(home, ((job, spec, body, 0),), audio, work.merge)
         if answer.placement is not None:
             work.push.append(answer.placement)
         work.add_effects(answer.effects)
@@ -150,17 +150,17 @@ class Dispatcher(StreamDispatcher):
     def submit_all(
         self,
         home: Cell,
-        jobs: Sequence[tuple[str, JobSpec, bytes]],
+        jobs: Sequence[tuple[str, JobSpec, bytes, int]],
         audio: bytes,
         besides: Callable[[Work], None],
     ) -> Awaitable[list[Submitted]]:
         """Admit the jobs of one utterance in one step, each as `submit` does.
 
-        A search in other cells may do more than an answer says: that is given to `besides`.
+        `jobs` are as `job_submit` takes them; whether they are parked is decided here. A search in
+        other cells may do more than an answer says: that is given to `besides`.
         """
         if self._cells.is_one:
-            rows = [(job, spec, body, 0) for job, spec, body in jobs]
-            return self._store.jobs.submit_all(home, rows, audio)
+            return self._store.jobs.submit_all(home, jobs, audio)
         if jobs[0][1].turn:
             return self._submit_in_turn(home, jobs, audio, besides)
         return self._submit_over_cells(home, jobs, audio, besides)
@@ -168,7 +168,7 @@ class Dispatcher(StreamDispatcher):
     async def _submit_in_turn(
         self,
         home: Cell,
-        jobs: Sequence[tuple[str, JobSpec, bytes]],
+        jobs: Sequence[tuple[str, JobSpec, bytes, int]],
         audio: bytes,
         besides: Callable[[Work], None],
     ) -> list[Submitted]:
@@ -178,7 +178,7 @@ class Dispatcher(StreamDispatcher):
     async def _submit_over_cells(
         self,
         home: Cell,
-        jobs: Sequence[tuple[str, JobSpec, bytes]],
+        jobs: Sequence[tuple[str, JobSpec, bytes, int]],
         audio: bytes,
         besides: Callable[[Work], None],
         *,
@@ -186,14 +186,14 @@ class Dispatcher(StreamDispatcher):
     ) -> list[Submitted]:
         parked = [
             (job, spec, body, self._park(home, spec, turn, is_first=at == 0))
-            for at, (job, spec, body) in enumerate(jobs)
+            for at, (job, spec, body, _) in enumerate(jobs)
         ]
         submitting = self._store.jobs.submit_all(home, parked, audio)
         if heard_elsewhere(home, jobs[0][1]):
             answers, _ = await asyncio.gather(submitting, self._close_heard(jobs[0][1]))
         else:
             answers = await submitting
-        for at, (job, spec, _) in enumerate(jobs):
+        for at, (job, spec, _, _) in enumerate(jobs):
             if answers[at].reply is Reply.PARKED:
                 work = Work()
                 answers[at] = await self._place_elsewhere(

@@ -50,10 +50,10 @@ class AcceptanceQueue:
         if utterance.last_seq is not None:
             self._unreported.append(utterance)
 
-    def answered(self, utterance: PendingUtterance, *, is_taken: bool) -> None:
+    def answered(self, utterance: PendingUtterance, is_taken: bool) -> None:
         """Note one answer of the store, and report what is complete."""
         self._unanswered -= 1
-        utterance.answered(is_taken=is_taken)
+        utterance.answered(is_taken)
         self.report(utterance)
 
     def report(self, utterance: PendingUtterance) -> None:

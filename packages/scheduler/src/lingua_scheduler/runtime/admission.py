@@ -80,8 +80,8 @@ class Admission:
     jobs: JobTable
     slices: BufferedSlices
     cuts: SegmentationSettings
-    # What the session adds to a job now.
-    context: Callable[[], JobContext]
+    # What the session adds to a job at a time.
+    context: Callable[[float], JobContext]
     # Another instance is the owner; outcomes may be in the outbox that were not announced.
     give_up_session: Callable[[], None]
     catch_up: Callable[[], Awaitable[object]]
@@ -130,7 +130,7 @@ class Admission:
             if utterance.in_turn:
                 self.tasks.start(self._make_room())
             return
-        self._submit(utterance)
+        self._submit(utterance, utterance.cut_ms)
 
     async def _find_audience(self, utterance: PendingUtterance) -> None:
         """Find the audience of a room member's utterance, and its languages."""
@@ -192,7 +192,7 @@ class Admission:
             parts.acceptances.give_up()
         waiting = backlog.waiting
         while waiting and self._may_go(waiting[0]):
-            self._submit(backlog.pop())
+            self._submit(backlog.pop(), self.clock.now_ms())
         if waiting and waiting[0].in_turn:
             self.tasks.start(self._make_room())
         if backlog.is_paused:
@@ -223,7 +223,7 @@ class Admission:
 
     # Submission
 
-    def _submit(self, utterance: PendingUtterance) -> None:
+    def _submit(self, utterance: PendingUtterance, now_ms: float) -> None:
         parts, index, lanes = self.parts, utterance.index, len(utterance.targets)
         length_ms = utterance.end_ms - utterance.start_ms
         parts.ledger.admit(index, length_ms, lanes or 1)
@@ -234,8 +234,8 @@ class Admission:
             self._skip(utterance, length_ms)
             return
         parts.progress.index_submitted(index)
-        context = self.context()
-        parts.window.add(index, lanes, context.now_ms)
+        context = self.context(now_ms)
+        parts.window.add(index, lanes, now_ms)
         parts.acceptances.submitted(utterance, lanes)
         self.tasks.begin(self._submit_jobs(utterance, self._jobs_of(utterance, context)))
 
@@ -292,8 +292,9 @@ class Admission:
         is_taken = reply not in (Reply.FENCED, Reply.TOO_EARLY)
         if is_taken and last_seq is not None:
             parts.progress.store(last_seq, utterance.end_ms, parts.progress.stored.speech_ms)
-        parts.acceptances.answered(utterance, is_taken=is_taken)
-        self._note_taken()
+        parts.acceptances.answered(utterance, is_taken)
+        if not parts.backlog.waiting:
+            parts.acceptances.note_idle()
 
     async def _submit_jobs(self, utterance: PendingUtterance, jobs: list[LiveJob]) -> None:
         """Bring an utterance into the store, in all its languages or not at all.
@@ -302,8 +303,9 @@ class Admission:
         for the audio again, and those languages would get it twice.
         """
         answers = await self.parts.submission.submit(jobs)
-        for job, answer in zip(jobs[1:], answers[1:], strict=True):
-            self.tasks.start(self._answered(utterance, job, answer))
+        if len(jobs) > 1:
+            for job, answer in zip(jobs[1:], answers[1:], strict=True):
+                self.tasks.start(self._answered(utterance, job, answer))
         await self._answered(utterance, jobs[0], answers[0])
 
     async def _answered(self, utterance: PendingUtterance, job: LiveJob, answer: Submitted) -> None:
@@ -314,18 +316,15 @@ class Admission:
         else:
             answer = await self._entered(job, answer)
         is_taken = answer.reply in ADMITTED
-        parts.acceptances.answered(utterance, is_taken=is_taken)
-        self._note_taken()
+        parts.acceptances.answered(utterance, is_taken)
+        if not parts.backlog.waiting:
+            parts.acceptances.note_idle()
         if not is_taken:
             return
         if utterance.in_turn and (answer.reply is Reply.QUEUED or parts.backlog.waiting):
             await self._make_room()
         if answer.code in UNSERVED:
             parts.replies.unserved(job, answer)
-
-    def _note_taken(self) -> None:
-        if not self.parts.backlog.waiting:
-            self.parts.acceptances.note_idle()
 
     async def enter(self, job: LiveJob) -> Submitted:
         """Submit a job to the store; a job that is refused gets its outcome at once."""

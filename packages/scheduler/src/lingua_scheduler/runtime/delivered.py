@@ -38,16 +38,23 @@ class DeliveredOutcomes:
 
     def note(self, outcome: Released) -> bool:
         """Note an outcome of the client itself; False if it was delivered before."""
-        done = self.lanes
+        index, lane, lanes, positions = outcome.utterance, outcome.lane, self.lanes, self._positions
+        last = lanes.get(lane, -1)
         if outcome.is_passed:
-            done = self._passed = self._passed or {}
-        if outcome.utterance <= done.get(outcome.lane, -1):
+            passed = self._passed = self._passed or {}
+            if index <= passed.get(lane, -1):
+                return False
+            passed[lane] = index
+        elif index <= last:
             return False
-        done[outcome.lane] = outcome.utterance
-        self.lanes[outcome.lane] = max(outcome.utterance, self.lanes.get(outcome.lane, -1))
-        self._positions.setdefault(outcome.utterance, []).append(outcome.seq)
-        if len(self._positions) > POSITIONS_MAX:
-            del self._positions[next(iter(self._positions))]
+        if index > last:
+            lanes[lane] = index
+        if index in positions:
+            positions[index].append(outcome.seq)
+        else:
+            positions[index] = [outcome.seq]
+            if len(positions) > POSITIONS_MAX:
+                del positions[next(iter(positions))]
         return True
 
     def note_received(self, heard_id: str, outcome: Released) -> bool:

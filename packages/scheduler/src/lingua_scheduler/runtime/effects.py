@@ -120,8 +120,10 @@ class Effects:
             self.tasks.start(fetched)
             return
         attempt, current = placement.attempt, job.run.current
-        if attempt < current.number or attempt == current.number and placement.node == current.node:
-            return  # overtaken by a later attempt, or pushed already
+        if attempt < current.number:
+            return  # overtaken by a later attempt
+        if attempt == current.number and placement.node == current.node:
+            return  # pushed already
         now_ms = now_ms or self.clock.now_ms()
         self._begin_attempt(job, placement, now_ms)
         if self.log.logs_all:

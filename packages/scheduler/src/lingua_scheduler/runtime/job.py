@@ -142,9 +142,13 @@ class LiveJob(msgspec.Struct, eq=False):
         self.spec = spec
         return self
 
-    def enter(self, *, is_entering: bool) -> None:
-        """Note whether an answer to its submission is outstanding."""
-        self.is_entering = is_entering
+    def enter(self) -> None:
+        """Note that the answer to its submission is outstanding."""
+        self.is_entering = True
+
+    def entered(self) -> None:
+        """Note that its submission was answered, or is given up."""
+        self.is_entering = False
 
     def stored(self) -> None:
         """Note that the store has it, or may have it."""
@@ -173,7 +177,7 @@ class LiveJob(msgspec.Struct, eq=False):
 
     def result_in(self, payload: bytes) -> TranslationResult:
         """Return the result of a released outcome; usually it is at hand and not decoded again."""
-        if self.reported is not None and self.reported[1] is payload:
+        if self.reported is not None and self.reported[1] == payload:
             return self.reported[0]
         return decode_result(payload)
 

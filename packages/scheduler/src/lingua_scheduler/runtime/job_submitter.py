@@ -54,7 +54,8 @@ class JobSubmitter:
         first, rows = jobs[0], []
         for job in jobs:
             self.jobs.add(job)
-            rows.append((job.id, job.spec, job.body() if self.is_shared else job.bare_body()))
+            body = job.body() if self.is_shared else job.bare_body()
+            rows.append((job.id, job.spec, body, 0))
         audio = first.audio if first.spec.audio else b""
         submit, perform = self.dispatcher.submit_all, self.effects.perform
         try:

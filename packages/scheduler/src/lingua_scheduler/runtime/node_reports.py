@@ -110,12 +110,10 @@ class NodeReports:
         now = self.clock.now_ms()
         verdict = verdict_of(result)
         if not result.success:
-            self.log.node_error(node.id, job, result)
-        if verdict.reason == "MODEL_NOT_AVAILABLE":
-            await self._model_missing(node, result)
-        if verdict.retryable:
-            await self._give_back(node, job, home, result)
-            return
+            await self._failed(node, job, result, verdict)
+            if verdict.retryable:
+                await self._give_back(node, job, home, result)
+                return
         payload = self._payload_of(job, result) if verdict.kind == "completed" else b""
 
         def settle() -> Awaitable[Settled]:
@@ -147,6 +145,14 @@ class NodeReports:
         if job is not None and is_news:
             # The answer that carried the outcome was lost.
             await job.owner.recover()
+
+    async def _failed(
+        self, node: LiveNode, job: LiveJob | None, result: JobResult, verdict: Verdict
+    ) -> None:
+        """Log that a node could not do a job, and note a model that it lacks."""
+        self.log.node_error(node.id, job, result)
+        if verdict.reason == "MODEL_NOT_AVAILABLE":
+            await self._model_missing(node, result)
 
     async def _not_settled(
         self, job: LiveJob | None, answer: Settled, settle: Callable[[], Awaitable[Settled]]
@@ -295,16 +301,19 @@ class NodeReports:
             job.run.mark(attempt, state)
 
     def _network_of(self, job: LiveJob, result: JobResult) -> NetworkTimings | None:
+        sent_at_ms, ended_at_ms = job.first_client_ts_ms, result.node_completed_at_ms
         return NetworkTimings(
-            web_to_scheduler_ms=_span_ms(job.first_client_ts_ms, job.received_at_ms),
+            web_to_scheduler_ms=_span_ms(sent_at_ms, job.received_at_ms) if sent_at_ms else None,
             scheduler_to_node_ms=max(0, round(job.times.push - job.times.cut)),
-            node_to_scheduler_ms=_span_ms(result.node_completed_at_ms, self.clock.wall_ms()),
+            node_to_scheduler_ms=_span_ms(ended_at_ms, self.clock.wall_ms())
+            if ended_at_ms
+            else None,
         )
 
 
-def _span_ms(start: int | None, end: int) -> int | None:
+def _span_ms(start: int, end: int) -> int | None:
     """Return the time between two clocks, if that can be true."""
-    return end - start if start is not None and 0 <= end - start < CLOCKS_DIFFER_MS else None
+    return end - start if 0 <= end - start < CLOCKS_DIFFER_MS else None
 
 
 def _state_of(job: LiveJob) -> str:

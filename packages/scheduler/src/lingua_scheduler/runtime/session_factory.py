@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -80,6 +80,13 @@ class SessionFactory:
     report: DeliveryReport
     job_log: JobLog
     streams: StreamParts
+    # Whether audio is kept in the store. In local mode no other instance could read it there: this
+    # process has it in memory.
+    retains_audio: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.retains_audio = settings.jobs.retain_audio and settings.deployment_mode != "local"
 
     def build(
         self,
@@ -152,16 +159,17 @@ class SessionFactory:
         progress: StreamProgress,
         groups: OutcomeGroups,
         templates: dict[str, AssignTemplate],
+        now_ms: float,
     ) -> JobContext:
-        """Return what a session adds to a job now."""
+        """Return what a session adds to a job at this time."""
         session = links.session
         return JobContext(
             owner=session,
             record=session.record,
             top=progress.top,
             text=groups.context,
-            retain_audio=self._retains_audio,
-            now_ms=self.clock.now_ms(),
+            retain_audio=self.retains_audio,
+            now_ms=now_ms,
             wall_ms=self.clock.wall_ms(),
             templates=templates,
         )
@@ -182,11 +190,6 @@ class SessionFactory:
             give_up=links.give_up,
             delivered=links.delivered,
         )
-
-    @property
-    def _retains_audio(self) -> bool:
-        # In local mode no other instance could read the audio: this process has it in memory.
-        return self.settings.jobs.retain_audio and self.settings.deployment_mode != "local"
 
     def _deliverer(
         self, record: SessionRecord, notifier: ClientNotifier, links: SessionLinks

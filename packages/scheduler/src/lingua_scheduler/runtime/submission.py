@@ -59,25 +59,32 @@ class Submission:
         """Submit the jobs of an utterance until the store takes or refuses each for good."""
         self.entering += len(jobs)
         for job in jobs:
-            job.enter(is_entering=True)
+            job.enter()
         try:
             if jobs[0].spec.sound and self.requests.is_spread:
                 answers = [await self._claim(job) for job in jobs]
             else:
                 answers = await self.submitter.submit_all(jobs)
-            while again := [at for at, answer in enumerate(answers) if answer.reply in AGAIN]:
-                if self.record.is_over:
-                    break
-                refused = [jobs[at] for at in again]
-                await self._mend(refused, answers[again[0]].reply)
-                repeated = await self.submitter.submit_all(refused)
-                for at, answer in zip(again, repeated, strict=True):
-                    answers[at] = answer
+            for answer in answers:
+                if answer.reply in AGAIN:
+                    return await self._submit_again(jobs, answers)
             return answers
         finally:
             self.entering -= len(jobs)
             for job in jobs:
-                job.enter(is_entering=False)
+                job.entered()
+
+    async def _submit_again(self, jobs: list[LiveJob], answers: list[Submitted]) -> list[Submitted]:
+        """Submit those that the store refused for now, until none is left."""
+        while again := [at for at, answer in enumerate(answers) if answer.reply in AGAIN]:
+            if self.record.is_over:
+                break
+            refused = [jobs[at] for at in again]
+            await self._mend(refused, answers[again[0]].reply)
+            repeated = await self.submitter.submit_all(refused)
+            for at, answer in zip(again, repeated, strict=True):
+                answers[at] = answer
+        return answers
 
     async def _claim(self, job: LiveJob) -> Submitted:
         """Submit a job of a named request, unless another cell has it."""

@@ -36,10 +36,11 @@ class _Open(msgspec.Struct):
     best: Fate = "failed"
     reason: str = ""
 
-    def end(self, fate: Fate, reason: str) -> None:
-        """Record the fate of a lane if it is the first or the best so far."""
+    def end(self, fate: Fate, reason: str, ended: tuple[str, ...]) -> None:
+        """Record the fate of a lane if it is the first or the best so far, and all that ended."""
         if not self.ended or RANK[fate] > RANK[self.best]:
             self.best, self.reason = fate, reason
+        self.ended = ended
 
 
 class CoverageLedger:
@@ -107,9 +108,9 @@ class CoverageLedger:
             return None
         if lane and lane in utterance.ended:
             return None
-        utterance.end(fate, reason)
-        utterance.ended += (lane,)
-        if len(utterance.ended) < utterance.lanes:
+        ended = (*utterance.ended, lane) if utterance.ended else (lane,)
+        utterance.end(fate, reason, ended)
+        if len(ended) < utterance.lanes:
             return None
         self._close(index, utterance)
         return utterance.best
@@ -118,7 +119,7 @@ class CoverageLedger:
         """End every open utterance, each with its best fate so far; return their number."""
         count = len(self._open)
         for index, utterance in list(self._open.items()):
-            utterance.end(fate, reason)
+            utterance.end(fate, reason, utterance.ended)
             self._close(index, utterance)
         return count
 
@@ -149,9 +150,10 @@ class CoverageLedger:
 
     def _close(self, index: int, utterance: _Open) -> None:
         del self._open[index]
-        self._end(utterance.best, utterance.duration_ms)
+        fate, duration_ms, reasons = utterance.best, utterance.duration_ms, self._reasons
+        self._ms[fate] = self._ms.get(fate, 0) + duration_ms
         if utterance.reason:
-            key = (utterance.best, utterance.reason)
-            if key not in self._reasons and len(self._reasons) >= REASONS_MAX:
-                key = (utterance.best, OTHER)
-            self._reasons[key] = self._reasons.get(key, 0) + utterance.duration_ms
+            key = (fate, utterance.reason)
+            if key not in reasons and len(reasons) >= REASONS_MAX:
+                key = (fate, OTHER)
+            reasons[key] = reasons.get(key, 0) + duration_ms

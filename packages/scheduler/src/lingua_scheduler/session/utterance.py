@@ -141,10 +141,10 @@ class UtteranceCut(msgspec.Struct, Generic[ProfileT], kw_only=True):
         """Note how many answers of the store are outstanding."""
         self.unanswered = answers
 
-    def answered(self, *, is_taken: bool) -> None:
+    def answered(self, is_taken: bool) -> None:
         """Note one answer of the store."""
         self.unanswered -= 1
-        self.is_taken |= is_taken
+        self.is_taken = self.is_taken or is_taken
 
     def taken(self) -> None:
         """Note that it needs no answer of the store."""
