@@ -80,7 +80,7 @@ def timeline(marks: Marks) -> Timeline:
     half_before = marks.speech_end - 0.5
     end = marks.delivered or marks.released
     if not end:
-        end = max(marks.cut, asked, placed, first_push, push, accepted, result, settled)
+        end = max((marks.cut, asked, placed, first_push, push, accepted, result, settled))
     last = max(int(end - half_before), 0)
     # Each mark is moved between its neighbours; `int` rounds negative values up to at most 0.
     at_cut = _reached(marks.cut, half_before, 0, last)

@@ -36,8 +36,12 @@ local function job_leaves(job, record)
   if record.node == '' then queue_remove(job, spec.demand) end
   if spec.audio then
     local audio_key = BASE .. 'audio:' .. spec.session .. '|' .. spec.index
-    redis.call('HDEL', audio_key, job)
-    if redis.call('HLEN', audio_key) == 1 then redis.call('DEL', audio_key) end
+    if (spec.lanes or 1) > 1 then
+      redis.call('HDEL', audio_key, job)
+      if redis.call('HLEN', audio_key) == 1 then redis.call('DEL', audio_key) end
+    else
+      redis.call('DEL', audio_key)
+    end
   end
   if not spec.closes_turn then return end
 
