@@ -74,6 +74,7 @@ class Client:
         # Session and utterance -> the future that waits for it.
         self._waiting: dict[tuple[str, int], asyncio.Future[str]] = {}
         self._speakers: list[BenchmarkSession] = []
+        self._turn = 0
 
     async def open(self) -> None:
         """Open the sessions, and wait for the scheduler if it does not run yet."""
@@ -94,8 +95,10 @@ class Client:
             self._speakers.append(speaker)
 
     async def one(self, number: int) -> str:
-        """Submit one utterance and return its translation."""
-        speaker = self._speakers[number % SESSIONS]
+        """Submit one utterance and return its translation; the sessions speak in turn."""
+        del number  # one submitter of many jobs is not one person who speaks
+        self._turn = (self._turn + 1) % SESSIONS
+        speaker = self._speakers[self._turn]
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting[speaker.session_id, speaker.say(PAYLOAD)] = future
         return await asyncio.wait_for(future, ANSWER_S)

@@ -102,7 +102,7 @@ class Admission:
         parts = self.parts
         parts.indices.restore(former)
         parts.progress.restore(former, parts.indices.next)
-        parts.requests.ask_store()
+        parts.requests.known.restore()
         parts.window.restore(former.open, self.clock.now_ms())
         if parts.window.open:
             self.idle.clear()
@@ -213,6 +213,7 @@ class Admission:
         if is_last is None:
             parts.indices.filled(index)
         elif is_last:
+            parts.requests.settled(index)
             self.pump()
 
     def expect(self, index: int, lanes: int) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from lingua_scheduler.runtime.job_builder import job_of_request
+from lingua_scheduler.runtime.known_requests import KnownRequest
 from lingua_scheduler.state.records import FoundRequest, LaneFill, Released, Submitted, answered_by
 from lingua_scheduler.state.reply import Reply
 from lingua_wire.errors import InvalidMessage
@@ -24,9 +25,11 @@ from lingua_wire.errors import InvalidMessage
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from lingua_scheduler.clock import Clock
     from lingua_scheduler.jobs.profile import Profile
     from lingua_scheduler.metrics import LiveMetrics
     from lingua_scheduler.runtime.job import LiveJob
+    from lingua_scheduler.runtime.known_requests import KnownRequests
     from lingua_scheduler.runtime.lifecycle import Lifecycle
     from lingua_scheduler.runtime.session_state import SessionRecord
     from lingua_scheduler.runtime.utterance_replies import UtteranceReplies
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
     from lingua_scheduler.tasks import Tasks
     from lingua_wire.from_client import Utterance
 
-KNOWN_MAX = 1024
 # The pause between two checks of another session's job that has no outcome yet.
 AGAIN_S = 0.1
 
@@ -48,13 +50,6 @@ class WholeRequest(msgspec.Struct, frozen=True):
     message: Utterance
     profile: Profile
     sound: int | str
-
-
-class KnownRequest(msgspec.Struct, frozen=True):
-    """What is remembered of an accepted request: the digest of its audio, and its index."""
-
-    sound: int | str
-    utterance: int
 
 
 def sound_of(message: Utterance) -> str:
@@ -111,10 +106,8 @@ class Requests:
     metrics: LiveMetrics
     # Over how many cells the sessions of its tenant are spread.
     spread: int
-    # There may be requests that only the store knows.
-    must_ask: bool
-    # By request id, or by the index that the client gave.
-    known: dict[str | int, KnownRequest] = field(default_factory=dict)
+    known: KnownRequests
+    clock: Clock
     # A list, because few requests may wait.
     line: list[WholeRequest] = field(default_factory=list)
 
@@ -122,10 +115,6 @@ class Requests:
     def is_spread(self) -> bool:
         """Tell whether other cells may have requests of the tenant."""
         return self.spread > 1
-
-    def ask_store(self) -> None:
-        """Ask the store from now on: a former owner may have had requests."""
-        self.must_ask = True
 
     def __len__(self) -> int:
         return len(self.line)
@@ -145,7 +134,7 @@ class Requests:
         # A request id identifies a repetition; without one, trace and audio must be the same.
         sound = sound_of(message) if name else hash((message.trace_id, message.audio))
         request = WholeRequest(message, profile, sound)
-        if not self.line and (not self.must_ask or name is None or name in self.known):
+        if not self.line and (self.known.is_complete or name is None or name in self.known):
             return request if self._is_unknown(request) else None
         self.line.append(request)
         self.on_waiting()
@@ -190,15 +179,17 @@ class Requests:
     def remember(self, request: WholeRequest, index: int) -> None:
         """Remember the index of a request that was admitted."""
         name = request.message.request_id or request.message.utterance_index
-        self.known[name] = KnownRequest(request.sound, index)
-        if len(self.known) > KNOWN_MAX:
-            del self.known[next(iter(self.known))]
-            self.must_ask = True
+        self.known.add(name, KnownRequest(request.sound, index))
+
+    def settled(self, index: int) -> None:
+        """Note that an utterance has its outcome."""
+        if self.known.has_open:
+            self.known.settle(index, self.clock.now_ms())
 
     def forget(self, request_id: str | None) -> None:
         """Forget a request that was refused: if it is sent again, it is new."""
         if request_id is not None:
-            self.known.pop(request_id, None)
+            self.known.forget(request_id)
 
     # Requests in the store
 

@@ -15,6 +15,7 @@ from lingua_scheduler.runtime.delivery import Deliverer
 from lingua_scheduler.runtime.detectors import detector_for
 from lingua_scheduler.runtime.in_flight import InFlightWindow
 from lingua_scheduler.runtime.job_builder import JobContext
+from lingua_scheduler.runtime.known_requests import KnownRequests
 from lingua_scheduler.runtime.language_changes import LanguageChanges
 from lingua_scheduler.runtime.outcome_groups import OutcomeGroups
 from lingua_scheduler.runtime.place_filler import PlaceFiller
@@ -250,7 +251,9 @@ class SessionFactory:
             lifecycle=self.lifecycle,
             metrics=self.metrics,
             spread=next(spread, 1),
-            must_ask=bool(record.tenant),
+            # Other sessions of a tenant may have had requests.
+            known=KnownRequests(settings.jobs.binding_ms, is_complete=not record.tenant),
+            clock=self.clock,
         )
         acceptances = AcceptanceQueue(replies)
         submission = Submission(
