@@ -72,7 +72,7 @@ SUBMIT = """
 redis.call('TIME')
 redis.call('HGET', {job:<job>}, 'state')
 redis.call('HMGET', {session:<session>}, 'epoch', 'owner', 'closed', 'seq', 'trimmed', 'next:es',
-  'at:es:1', 'skip:es', 'fence', 'top', 'heard')
+  'at:es:1', 'skip:es', 'fence', 'top', 'heard', 'at:es:0')
 redis.call('HGET', {demands}, '@DEMAND@')
 redis.call('ZRANGE', {pool:<pool>}, 0, 0, 'WITHSCORES')
 redis.call('ZRANGE', {pool:<second>}, 0, 0, 'WITHSCORES')
@@ -95,7 +95,7 @@ redis.call('HMGET', {node:<node>}, 'block', 'max', 'extra', 'pool', 'boot', 'ack
 redis.call('ZCOUNT', {leases:<node>}, @NOW_MS@, '+inf')
 redis.call('ZADD', {pool:<pool>}, '524288', <node>)
 redis.call('HMGET', {session:<session>}, 'epoch', 'owner', 'seq', 'next:es', 'skip:es', 'at:es:2',
-  'ended', 'born')
+  'ended', 'born', 'at:es:1')
 redis.call('RPUSH', {outbox:<session>}, 'completed 1 es ' .. <job> .. ' 1 -\\n' .. <payload>)
 redis.call('HDEL', {session:<session>}, 'at:es:1')
 redis.call('HSET', {session:<session>}, 'seq', 1, 'next:es', 1, 'ended', '0 0 0 0')

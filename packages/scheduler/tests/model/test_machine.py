@@ -73,9 +73,13 @@ START_MS = 1_700_000_000_000
 TAKEN = ("PLACED", "QUEUED", "PARKED")
 
 
-async def at_once(calls) -> list:
-    """The answers to calls of one turn of the loop."""
-    return await asyncio.gather(*calls)
+async def at_once(world: World, calls) -> list:
+    """The answers to calls of one turn of the loop, which go together for each cell."""
+    # The first call of a turn may leave alone.
+    first = [world.connection.command(cell.slot, "PING") for cell in world.cells.all]
+    answers = await asyncio.gather(*calls)
+    await asyncio.gather(*first)
+    return answers
 
 
 def settled_or_refused(answer) -> tuple:
@@ -510,7 +514,7 @@ class Machine(Owners, Audiences, Hearing, RuleBasedStateMachine):
                     preferred=None, park=0, audio=False,
                 )  # fmt: skip
         made, self.gathered = self.gathered, None
-        answers = self.world.run(at_once([call for call, _, _ in made]))
+        answers = self.world.run(at_once(self.world, [call for call, _, _ in made]))
         for (_, shown, expected), answer in zip(made, answers, strict=True):
             self.same(shown(answer), expected)
         self.world.replies["together"] += 1

@@ -71,17 +71,32 @@ def test_each_call_gets_its_own_reply_over_unix_and_tcp(server: Server, runner: 
 
 
 @runners
-def test_all_calls_of_one_tick_leave_in_one_write(server: Server, runner: Runner) -> None:
+def test_all_calls_of_one_turn_leave_in_one_write_if_the_last_one_had_several(
+    server: Server, runner: Runner
+) -> None:
     async def scenario() -> None:
         link = await connected(server.address)
         assert link._transport is not None
         counter = CountingTransport(link._transport)
         link._transport = counter  # type: ignore[assignment]
-        first = [link.command("ECHO", n) for n in range(100)]
-        assert await asyncio.gather(*first) == [b"%d" % n for n in range(100)]
-        assert counter.writes == 1
-        assert await link.command("PING") == b"PONG"
-        assert counter.writes == 2
+
+        async def turn(calls: int) -> int:
+            before = counter.writes
+            made = [link.command("ECHO", n) for n in range(calls)]
+            # Whatever has left by now did not wait for the end of the turn.
+            at_once = counter.writes - before
+            assert await asyncio.gather(*made) == [b"%d" % n for n in range(calls)]
+            assert counter.writes - before <= 2
+            return at_once
+
+        # A login has one call at a time: the first one is expected to be alone.
+        assert await turn(100) == 1
+        writes = counter.writes
+        assert await turn(100) == 0
+        assert await turn(1) == 0
+        assert counter.writes == writes + 2
+        assert await turn(1) == 1
+        assert await turn(1) == 1
         await link.close()
 
     runner(scenario())

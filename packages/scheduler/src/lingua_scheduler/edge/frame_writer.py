@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from lingua_scheduler.edge.frames import COPIED_BYTES_MAX, MEDIUM_HEADER, header_of
+from lingua_scheduler.pending_writes import pending_writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,7 @@ class FrameWriter:
         "_send_bytes_max",
         "_transport",
         "_unsent",
+        "_writes",
     )
 
     def __init__(
@@ -43,6 +45,7 @@ class FrameWriter:
         self._transport = transport
         self._unsent = transport.get_write_buffer_size
         self._loop = asyncio.get_running_loop()
+        self._writes = pending_writes()
         # Called when the peer has left too many bytes unread.
         self._on_slow = on_slow
         self._send_bytes_max = send_bytes_max
@@ -75,7 +78,7 @@ class FrameWriter:
         """Write one frame and check the backlog; it leaves after this turn of the loop."""
         size, frames = len(data), self._frames
         if not frames:
-            self._loop.call_soon(self.flush)
+            self._writes.add(self.flush)
         if size < 126:
             frames.append(bytes((first, size)) + data)
         elif size < COPIED_BYTES_MAX:
@@ -90,7 +93,7 @@ class FrameWriter:
         """Write one frame whose payload is given in parts; large parts are not copied."""
         size = sum(map(len, parts))
         if not self._frames:
-            self._loop.call_soon(self.flush)
+            self._writes.add(self.flush)
         self._frames += (header_of(first, size), *parts)
         self._bytes += size
         self._check_backlog(size)
@@ -98,7 +101,7 @@ class FrameWriter:
     def write(self, first: int, data: bytes) -> None:
         """Write one short frame without a backlog check; it leaves after this turn of the loop."""
         if not self._frames:
-            self._loop.call_soon(self.flush)
+            self._writes.add(self.flush)
         self._frames.append(header_of(first, len(data)) + data)
         self._bytes += len(data)
 

@@ -4,8 +4,8 @@ A link connects once, works, and is lost for good; `single.SteadyLink` replaces 
 Error replies are given to a policy; `refuse` is the policy of a separate link, as for blocking
 reads.
 
-This is the hot path of the whole package: all calls of one event-loop tick are sent in one write,
-and one timer per link, not per call, detects a server that stopped answering.
+This is the hot path of the whole package: the calls of one turn of the event loop are sent in one
+write, and one timer per link, not per call, detects a server that stopped answering.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 import hiredis
 
 from lingua_scheduler.errors import OutcomeUnknown, StoreRejected, StoreUnavailable
+from lingua_scheduler.pending_writes import pending_writes
 from lingua_scheduler.state.calls import CallBatch, StoreCall, grouped, pack
 from lingua_scheduler.steps import Answer
 
@@ -111,8 +112,11 @@ class StoreLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         # Set when the transport has closed the socket.
         self._detached = asyncio.Event()
-        # Calls of this tick that were not written yet: after a loss they did not run.
+        # Calls of this turn that were not written yet: after a loss they did not run.
         self._unsent: list[StoreCall] = []
+        # The last write had one call.
+        self._is_calm = False
+        self._writes = pending_writes()
         # Written calls in reply order. A cancelled call keeps its place; its reply is dropped.
         self._pending: deque[StoreCall | CallBatch] = deque()
         # The timer of the oldest pending call; None while idle.
@@ -125,13 +129,21 @@ class StoreLink(asyncio.Protocol):
     # Calls.
 
     def submit(self, call: StoreCall) -> None:
-        """Queue the call for this tick's write, or fail it at once if there is no connection."""
+        """Send the call with this turn's others, or fail it at once if there is no connection.
+
+        If no call is outstanding and the last one had no company, it probably has none either, and
+        is not made to wait for the end of the turn.
+        """
         if not self.is_connected:
             call.fail(StoreUnavailable(str(self.address), self.why))
             return
-        if not self._unsent:
-            self._loop.call_soon(self._flush)
-        self._unsent.append(call)
+        unsent = self._unsent
+        unsent.append(call)
+        if len(unsent) == 1:
+            if self._is_calm and not self._pending:
+                self._flush()
+            else:
+                self._loop.call_soon(self._flush)
 
     def submit_asking(self, call: StoreCall) -> None:
         """Submit the call with ASKING right before it, as an ASK redirect requires."""
@@ -166,6 +178,7 @@ class StoreLink(asyncio.Protocol):
         if not batch or self._transport is None:
             return  # lost since the flush was scheduled; the calls have failed
         self._unsent = []
+        self._is_calm = len(batch) == 1
         sent = grouped(batch)
         self._pending.extend(sent)
         self._transport.write(b"".join([call.command() for call in sent]))
@@ -191,6 +204,8 @@ class StoreLink(asyncio.Protocol):
                     self._answer_batch(call, reply)
                 else:
                     self._answer(call, reply)
+            # Nothing more can join what these replies have caused.
+            self._writes.send_all()
         except hiredis.ProtocolError as error:
             self.drop(f"the server broke the protocol: {error}")
 

@@ -36,9 +36,9 @@ local function job_leaves(job, record)
   if record.node == '' then queue_remove(job, spec.demand) end
   if spec.audio then
     local audio_key = BASE .. 'audio:' .. spec.session .. '|' .. spec.index
-    if (spec.lanes or 1) > 1 then
+    -- It has the audio, and a field for each job that may still need it.
+    if redis.call('HLEN', audio_key) > 2 then
       redis.call('HDEL', audio_key, job)
-      if redis.call('HLEN', audio_key) == 1 then redis.call('DEL', audio_key) end
     else
       redis.call('DEL', audio_key)
     end
