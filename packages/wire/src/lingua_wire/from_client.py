@@ -24,7 +24,10 @@ from lingua_wire.shared import (
 SilenceMs = Annotated[int, Meta(ge=100, le=10_000)]
 
 
-class FromClient(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+# Messages have no cycles: the collector need not look at them.
+class FromClient(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True, gc=False
+):
     """Any message of a client."""
 
 

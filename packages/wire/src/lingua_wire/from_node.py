@@ -34,7 +34,10 @@ Capabilities = Annotated[tuple[CapabilityByType, ...], Meta(max_length=100)]
 Running = Annotated[tuple[RunningJob, ...], Meta(max_length=2000)]
 
 
-class FromNode(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+# Messages have no cycles: the collector need not look at them.
+class FromNode(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True, gc=False
+):
     """Any message of a node."""
 
 

@@ -44,7 +44,8 @@ def check_plain(value: Any, depth: int = DEPTH_MAX) -> None:
             check_plain(item, depth - 1)
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+# Messages have no cycles: the collector need not look at them.
+class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A structure inside a message."""
 
 

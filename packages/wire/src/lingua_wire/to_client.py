@@ -17,7 +17,10 @@ from lingua_wire.shared import (  # noqa: TC001 msgspec reads them at run time
 )
 
 
-class ToClient(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+# Messages have no cycles: the collector need not look at them.
+class ToClient(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True, gc=False
+):
     """Any message to a client."""
 
 

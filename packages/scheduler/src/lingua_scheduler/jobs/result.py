@@ -33,7 +33,7 @@ REASONS = {
 }
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What a report means for its job."""
 
     kind: str
@@ -44,7 +44,7 @@ class Verdict(msgspec.Struct, frozen=True):
 COMPLETED: Final = Verdict("completed")
 
 
-class Shown(msgspec.Struct, frozen=True):
+class Shown(msgspec.Struct, frozen=True, gc=False):
     """What the instance adds to a result when it delivers it."""
 
     timeline: Timeline | None = None

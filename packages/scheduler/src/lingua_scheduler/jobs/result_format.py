@@ -19,7 +19,7 @@ from lingua_wire.shared import (  # noqa: TC001 msgspec reads them at run time
 from lingua_wire.to_client import TranslationResult
 
 
-class ResultFormat(msgspec.Struct, frozen=True, array_like=True):
+class ResultFormat(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The items of the list; a release may add more at its end."""
 
     text_asr: str

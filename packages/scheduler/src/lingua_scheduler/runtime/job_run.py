@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CREATED, DISPATCHED, FINISHED = JobState.CREATED, JobState.DISPATCHED, JobState.FINISHED
 
 
-class LiveAttempt(msgspec.Struct):
+class LiveAttempt(msgspec.Struct, gc=False):
     """The current attempt of a job, as this instance knows it; number 0: none yet."""
 
     number: int = 0

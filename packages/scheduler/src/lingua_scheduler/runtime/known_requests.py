@@ -15,7 +15,7 @@ import msgspec
 KNOWN_MAX = 8192
 
 
-class KnownRequest(msgspec.Struct, frozen=True):
+class KnownRequest(msgspec.Struct, frozen=True, gc=False):
     """What is remembered of an accepted request: the digest of its audio, and its index."""
 
     sound: int | str

@@ -25,7 +25,7 @@ Fate = Literal["delivered", "silent", "skipped", "failed"]
 RANK: dict[Fate, int] = {"failed": 0, "skipped": 1, "silent": 2, "delivered": 3}
 
 
-class _Open(msgspec.Struct):
+class _Open(msgspec.Struct, gc=False):
     """An utterance some of whose languages have no outcome yet."""
 
     duration_ms: int

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 STAGE_MS_MAX = 86_400_000.0
 
 
-class Marks(msgspec.Struct):
+class Marks(msgspec.Struct, gc=False):
     """The events of one utterance, in milliseconds of one monotonic clock; 0: not yet."""
 
     speech_end: float = 0.0

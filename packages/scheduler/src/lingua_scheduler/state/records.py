@@ -2,7 +2,8 @@
 
 Arguments are Structs that are packed as they are; answers are read in `answers.py`, so that no
 caller gets raw replies. Those of the usual path are Structs, too: one is made in a quarter of the
-time that a NamedTuple takes. There is no logic here; `jobs/` decides what an answer means.
+time that a NamedTuple takes, and the collector need not look at those without cycles (`gc=False`).
+There is no logic here; `jobs/` decides what an answer means.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def is_lane(lane: str) -> bool:
     return LANE.fullmatch(lane) is not None
 
 
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The description of a job that the store needs to place, order and move it."""
 
     session: str
@@ -118,7 +119,7 @@ class NodeBeat(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[str] | None = None
 
 
-class Placement(msgspec.Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True, gc=False):
     """A job's attempt on a node, which the node's instance must push to it."""
 
     job: str
@@ -139,7 +140,7 @@ class Placement(msgspec.Struct, frozen=True):
     looked: tuple[str, ...] = ()
 
 
-class Released(msgspec.Struct, frozen=True):
+class Released(msgspec.Struct, frozen=True, gc=False):
     """An outcome that entered the outbox."""
 
     seq: int
@@ -229,7 +230,7 @@ class ForeignSlot(NamedTuple):
     attempt: int
 
 
-class ScriptEffects(msgspec.Struct, frozen=True):
+class ScriptEffects(msgspec.Struct, frozen=True, gc=False):
     """The consequences of an ended or moved job: deliveries, slots to give back, pushes."""
 
     epoch: str = ""
@@ -245,7 +246,7 @@ class ScriptEffects(msgspec.Struct, frozen=True):
     home: str = ""
 
 
-class Submitted(msgspec.Struct, frozen=True):
+class Submitted(msgspec.Struct, frozen=True, gc=False):
     """The answer to a submit or a place."""
 
     reply: Reply
@@ -286,7 +287,7 @@ class WaitingJob(NamedTuple):
     stream_node: str = ""
 
 
-class Settled(msgspec.Struct, frozen=True):
+class Settled(msgspec.Struct, frozen=True, gc=False):
     """The answer to a settle or a cancel."""
 
     reply: Reply
