@@ -8,7 +8,8 @@ the median of each turn's ratio to the first version. Run it from the repository
     .venv/bin/python bench/in_turns.py before=../before now=. --turns 5
 
 A version is a folder with this repository, at any commit whose `lingua serve` the present load can
-use. Load, nodes and interpreter are the present ones for all versions.
+use. Clients and interpreter are the present ones for all versions. The nodes are, too, unless
+`--own-nodes` is given: then each version has its own, which may send more messages.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ from lingua_bench.live_orders import ClosedLoop
 from lingua_bench.live_processes import running_system
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lingua_bench.live_orders import Order, OrderResult
     from lingua_bench.live_processes import LoadProcess
 
-# What a version needs of its own; the rest (bench, nodes, clients) is the present one.
+# What the server of a version needs of its own, and what its nodes need.
 SERVER_PACKAGES = ("scheduler", "wire", "cli", "web")
+NODE_PACKAGES = ("bench", "node", "client", "translate", "speech")
 EXTRA_S = 60.0
 COLUMNS = ("scheduler", "store", "service", "load", "per s")
 
 
-def sources_of(folder: str) -> str:
-    """Return the PYTHONPATH with which a version's server runs."""
+def sources_of(folder: str, names: Sequence[str] = SERVER_PACKAGES) -> str:
+    """Return the PYTHONPATH with which these packages of a version run."""
     packages = Path(folder).resolve() / "packages"
-    return os.pathsep.join(str(packages / name / "src") for name in SERVER_PACKAGES)
+    return os.pathsep.join(str(packages / name / "src") for name in names)
 
 
 def row_of(found: OrderResult) -> tuple[float, ...]:
@@ -91,6 +93,7 @@ async def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.5, help="of one turn (default 1.5)")
     parser.add_argument("--only", default="256,1,frames", help="which loads (default 256,1,frames)")
+    parser.add_argument("--own-nodes", action="store_true", help="each version has its own nodes")
     asked = parser.parse_args()
     loads: dict[str, tuple[str, Order]] = {
         "256": ("256 in flight, per utterance", loop(WIDE, asked.seconds)),
@@ -104,8 +107,9 @@ async def main() -> None:
         systems = {}
         for word in asked.versions:
             name, _, folder = word.partition("=")
+            nodes = sources_of(folder, SERVER_PACKAGES + NODE_PACKAGES) if asked.own_nodes else ""
             systems[name] = await stack.enter_async_context(
-                running_system(sources=sources_of(folder))
+                running_system(sources=sources_of(folder), node_sources=nodes)
             )
         for key in asked.only.split(","):
             title, order = loads[key]

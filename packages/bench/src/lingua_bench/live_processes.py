@@ -64,17 +64,17 @@ class LoadProcess:
 
 
 @asynccontextmanager
-async def running_system(workers: int = 1, *, sources: str = "") -> AsyncIterator[LoadProcess]:
+async def running_system(
+    workers: int = 1, *, sources: str = "", node_sources: str = ""
+) -> AsyncIterator[LoadProcess]:
     """Start everything; the load is ready for orders.
 
-    `sources`: the PYTHONPATH of another version, for the scheduler alone.
+    `sources`: the PYTHONPATH of another version for the scheduler, `node_sources` for its nodes.
     """
     allow_many_sockets()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lingua-bench-"))
-        changes = {**SETTINGS, "LINGUA_DATA_DIR": folder}
-        if sources:
-            changes["PYTHONPATH"] = sources
+        changes = {**SETTINGS, "LINGUA_DATA_DIR": folder, **python_path(sources)}
         serve = ("serve", "--port", "0", "--log-level", "warning", *workers_option(workers))
         scheduler, line = await stack.enter_async_context(
             started("lingua_cli", *serve, changes=changes)
@@ -89,6 +89,7 @@ async def running_system(workers: int = 1, *, sources: str = "") -> AsyncIterato
                 str(NODES * workers),
                 str(SLOTS),
                 relay_url,
+                changes=python_path(node_sources),
             )
         )
         if said != READY:
@@ -146,6 +147,11 @@ async def end(process: Process) -> None:
 def clean_environment() -> dict[str, str]:
     """Return the environment without settings: a benchmark measures the defaults."""
     return {name: value for name, value in os.environ.items() if not name.startswith("LINGUA_")}
+
+
+def python_path(sources: str) -> dict[str, str]:
+    """Return what lets a process run other sources than those that are installed."""
+    return {"PYTHONPATH": sources} if sources else {}
 
 
 def url_in(greeting: str) -> str:
