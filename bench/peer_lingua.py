@@ -34,7 +34,6 @@ NODES, SLOTS = 4, 1024
 SESSIONS = 64
 PAYLOAD = bytes(64)
 READY_S = 30.0
-ANSWER_S = 20.0
 
 
 def worker() -> int:
@@ -101,7 +100,8 @@ class Client:
         speaker = self._speakers[self._turn]
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting[speaker.session_id, speaker.say(PAYLOAD)] = future
-        return await asyncio.wait_for(future, ANSWER_S)
+        # The harness has a time limit for all of them; what was lost is counted in the end.
+        return await future
 
     def _take(self, speaker: BenchmarkSession, _: float, heard: SpeakerMessage) -> None:
         future = self._waiting.pop((speaker.session_id, heard.utterance_index))
