@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lingua_scheduler.config import SegmentationSettings
 from lingua_scheduler.jobs.profile import Profile
-from lingua_scheduler.runtime.job import LiveJob, decode_body
+from lingua_scheduler.runtime.job import LiveJob, decode_body, trace_in
 from lingua_scheduler.runtime.job_builder import (
     build_job,
     others_of,
@@ -216,6 +216,14 @@ def test_the_store_keeps_of_a_job_what_any_instance_needs_to_push_it() -> None:
     body = decode_body(job.body())
     assert (body.assign, body.lanes) == (job.assign, 2)
     assert body.assign.audio == b""
+    assert trace_in(job.body()) == job.assign.trace_id
+
+
+def test_a_private_store_keeps_the_trace_of_a_job_alone() -> None:
+    scene = Scene()
+    job = made(scene, utterance(scene, EN), EN)
+    assert trace_in(job.bare_body()) == job.assign.trace_id
+    assert len(job.bare_body()) < len(job.assign.trace_id) + 3
 
 
 # The message to the node.

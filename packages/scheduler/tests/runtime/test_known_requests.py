@@ -73,5 +73,31 @@ def test_a_refused_request_is_new_and_a_former_owner_may_have_had_others() -> No
     known.forget("r0")
     known.forget("r0")
     assert "r0" not in known
+    assert not known.has_open
     known.restore()
     assert not known.is_complete
+
+
+def test_a_name_that_was_refused_and_sent_again_is_forgotten_with_its_last_outcome() -> None:
+    known = KnownRequests(BINDING_MS, is_complete=True)
+    said(known, 0, "r")
+    known.settle(0, 0)
+    known.forget("r")
+    said(known, 1, "r")
+    said(known, 2, "other")
+    known.settle(2, 10 * BINDING_MS)
+    assert known.get("r") == KnownRequest("a sound", 1)
+    known.settle(1, 10 * BINDING_MS)
+    said(known, 3, "later")
+    known.settle(3, 12 * BINDING_MS)
+    assert "r" not in known
+
+
+def test_what_never_gets_an_outcome_is_bounded() -> None:
+    known = KnownRequests(BINDING_MS, is_complete=True)
+    for index in range(2 * KNOWN_MAX):
+        said(known, index, f"r{index}")
+    for index in range(2 * KNOWN_MAX):
+        known.settle(index, 0)
+    assert len(known) == KNOWN_MAX
+    assert not known.has_open

@@ -269,6 +269,7 @@ class Admission:
         """End an utterance that needs no job; a later owner must know that."""
         parts = self.parts
         parts.ledger.settle(utterance.index, "skipped", "same_language")
+        parts.requests.settled(utterance.index)
         parts.progress.skip(length_ms, is_streamed=utterance.is_streamed)
         if parts.record.is_resumable:
             parts.acceptances.submitted(utterance, 1)

@@ -37,7 +37,7 @@ class KnownRequests:
         # Index -> request id of those without an outcome.
         self._open: dict[int, str] = {}
         # Those with one, oldest first, with the time of the outcome; None before the first.
-        self._ended: deque[tuple[float, str]] | None = None
+        self._ended: deque[tuple[float, int, str]] | None = None
 
     def __len__(self) -> int:
         return len(self._known)
@@ -60,7 +60,8 @@ class KnownRequests:
         if isinstance(name, str):
             self._open[request.utterance] = name
         if len(self._known) > KNOWN_MAX:
-            del self._known[next(iter(self._known))]
+            oldest = self._known.pop(next(iter(self._known)))
+            self._open.pop(oldest.utterance, None)
             self.is_complete = False
 
     def settle(self, utterance: int, now_ms: float) -> None:
@@ -71,13 +72,19 @@ class KnownRequests:
         ended = self._ended
         if ended is None:
             ended = self._ended = deque()
-        ended.append((now_ms, name))
+        ended.append((now_ms, utterance, name))
         while ended[0][0] < now_ms - self._binding_ms:
-            self._known.pop(ended.popleft()[1], None)
+            _, old, its_name = ended.popleft()
+            known = self._known.get(its_name)
+            # One that was refused may have been sent again under the same name.
+            if known is not None and known.utterance == old:
+                del self._known[its_name]
 
     def forget(self, name: str) -> None:
         """Forget a request that was refused: if it is sent again, it is new."""
-        self._known.pop(name, None)
+        known = self._known.pop(name, None)
+        if known is not None:
+            self._open.pop(known.utterance, None)
 
     def restore(self) -> None:
         """Note that a former owner may have had requests that only the store knows."""
