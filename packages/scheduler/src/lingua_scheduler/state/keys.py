@@ -82,8 +82,8 @@ FAMILIES = (
     KeyFamily(
         "job:<job>",
         "hash",
-        "spec, body (in local mode the trace alone), state, attempt, holder, deadline, outcome; the "
-        "answer of a named request; for operators: when and why each attempt began and ended",
+        "spec, body (in local mode the trace alone), state, attempt, holder, deadline, outcome; "
+        "the answer of a named request; for operators: when and why each attempt began and ended",
         "TTL binding_ms after its release; this record is also the request binding",
     ),
     KeyFamily(
