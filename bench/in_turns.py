@@ -23,8 +23,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from lingua_bench.live import WIDE, loop, speech_without_end
-from lingua_bench.live_orders import ClosedLoop
+from lingua_bench.live import SINGLE_SESSIONS, WIDE, loop, speech_without_end
+from lingua_bench.live_orders import SpreadLoop
 from lingua_bench.live_processes import running_system
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ async def main() -> None:
         "256": ("256 in flight, per utterance", loop(WIDE, asked.seconds)),
         "1": (
             "1 in flight, per utterance",
-            ClosedLoop(sessions=1, each=1, seconds=asked.seconds),
+            SpreadLoop(sessions=SINGLE_SESSIONS, in_flight=1, seconds=asked.seconds),
         ),
         "frames": ("per frame", speech_without_end(asked.seconds)),
     }

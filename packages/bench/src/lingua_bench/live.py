@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 NARROW: Final = ClosedLoop(sessions=16, each=4, seconds=0)
 WIDE: Final = ClosedLoop(sessions=64, each=4, seconds=0)
+# Who say one utterance at a time, in turn: a session may send 1,000 a second, and one would.
+SINGLE_SESSIONS: Final = 8
 FRAME_SESSIONS: Final = 500
 GROWTH: Final = (100, 1_000, 5_000)
 # A session may have 8 utterances in progress, and the fewest sessions must carry all of them.
@@ -140,7 +142,9 @@ class LiveBench:
         plan = self._plan
         memory = await self._do("memory per session", 0.05, plan.memory)
         single = await self._do(
-            "one utterance at a time", 0.15, ClosedLoop(sessions=1, each=1, seconds=plan.single_s)
+            "one utterance at a time",
+            0.15,
+            SpreadLoop(sessions=SINGLE_SESSIONS, in_flight=1, seconds=plan.single_s),
         )
         steady = await self._do("100 per second", 0.2, OpenLoop(rate=100, seconds=plan.single_s))
         before = await peer_traffic(self._load.metrics_url)
