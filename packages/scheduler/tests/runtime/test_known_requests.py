@@ -58,6 +58,17 @@ def test_more_requests_than_may_be_kept_are_known_to_the_store_alone() -> None:
     assert not known.is_complete
 
 
+def test_what_has_ended_is_bounded_too() -> None:
+    known = KnownRequests(BINDING_MS, is_complete=True)
+    for index in range(3 * KNOWN_MAX):
+        said(known, index, f"r{index}")
+        known.settle(index, 0)
+    said(known, 3 * KNOWN_MAX, "last")
+    known.settle(3 * KNOWN_MAX, 2 * BINDING_MS)
+    assert len(known) == 1
+    assert "last" in known
+
+
 def test_utterances_without_a_name_are_known_by_their_index() -> None:
     known = KnownRequests(BINDING_MS, is_complete=True)
     said(known, 5)

@@ -71,7 +71,8 @@ class KnownRequests:
             return
         ended = self._ended
         if ended is None:
-            ended = self._ended = deque()
+            # What falls out of it is then known until there are too many.
+            ended = self._ended = deque(maxlen=KNOWN_MAX)
         ended.append((now_ms, utterance, name))
         while ended[0][0] < now_ms - self._binding_ms:
             _, old, its_name = ended.popleft()
