@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from lingua_scheduler.errors import OutcomeUnknown, StoreRejected, StoreUnavailable
-from lingua_scheduler.state.calls import StoreCall, pack
+from lingua_scheduler.state.calls import BATCH_CALLS_MAX, StoreCall, pack
 from lingua_scheduler.state.link import Address, LinkOptions, StoreLink, refuse
 from lingua_scheduler.steps import Answer
 from lingua_scheduler.tasks import Tasks
@@ -58,6 +58,14 @@ async def connected(address: Address | None, **options: Any) -> StoreLink:
     return link
 
 
+def counting(link: StoreLink) -> CountingTransport:
+    """Count the writes of a link from now on."""
+    assert link._transport is not None
+    counter = CountingTransport(link._transport)
+    link._transport = counter  # type: ignore[assignment]
+    return counter
+
+
 @runners
 def test_each_call_gets_its_own_reply_over_unix_and_tcp(server: Server, runner: Runner) -> None:
     async def scenario() -> None:
@@ -76,9 +84,8 @@ def test_all_calls_of_one_turn_leave_in_one_write_if_the_last_one_had_several(
 ) -> None:
     async def scenario() -> None:
         link = await connected(server.address)
-        assert link._transport is not None
-        counter = CountingTransport(link._transport)
-        link._transport = counter  # type: ignore[assignment]
+        counter = counting(link)
+        few = BATCH_CALLS_MAX - 1
 
         async def turn(calls: int) -> int:
             before = counter.writes
@@ -90,13 +97,35 @@ def test_all_calls_of_one_turn_leave_in_one_write_if_the_last_one_had_several(
             return at_once
 
         # A login has one call at a time: the first one is expected to be alone.
-        assert await turn(100) == 1
+        assert await turn(few) == 1
         writes = counter.writes
-        assert await turn(100) == 0
+        assert await turn(few) == 0
         assert await turn(1) == 0
         assert counter.writes == writes + 2
         assert await turn(1) == 1
         assert await turn(1) == 1
+        await link.close()
+
+    runner(scenario())
+
+
+@runners
+def test_calls_that_fill_a_batch_leave_while_their_turn_goes_on(
+    server: Server, runner: Runner
+) -> None:
+    async def scenario() -> None:
+        link = await connected(server.address)
+        # The first leaves alone, the others together.
+        await asyncio.gather(*(link.command("PING") for _ in range(3)))
+        counter = counting(link)
+        made, left = [], []
+        for n in range(2 * BATCH_CALLS_MAX + 1):
+            made.append(link.command("ECHO", n))
+            left.append(counter.writes)
+        full = BATCH_CALLS_MAX
+        assert left == [0] * (full - 1) + [1] * full + [2] * 2
+        assert await asyncio.gather(*made) == [b"%d" % n for n in range(len(made))]
+        assert counter.writes == 3
         await link.close()
 
     runner(scenario())

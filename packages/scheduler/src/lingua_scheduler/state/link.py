@@ -4,8 +4,9 @@ A link connects once, works, and is lost for good; `single.SteadyLink` replaces 
 Error replies are given to a policy; `refuse` is the policy of a separate link, as for blocking
 reads.
 
-This is the hot path of the whole package: the calls of one turn of the event loop are sent in one
-write, and one timer per link, not per call, detects a server that stopped answering.
+This is the hot path of the whole package: the calls of one turn of the event loop are sent
+together, those that fill a batch at once and the rest at its end, and one timer per link, not per
+call, detects a server that stopped answering.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ import hiredis
 
 from lingua_scheduler.errors import OutcomeUnknown, StoreRejected, StoreUnavailable
 from lingua_scheduler.pending_writes import pending_writes
-from lingua_scheduler.state.calls import CallBatch, StoreCall, grouped, pack
+from lingua_scheduler.state.calls import (
+    BATCH_CALLS_MAX,
+    CallBatch,
+    StoreCall,
+    grouped,
+    pack,
+)
 from lingua_scheduler.steps import Answer
 
 if TYPE_CHECKING:
@@ -132,7 +139,8 @@ class StoreLink(asyncio.Protocol):
         """Send the call with this turn's others, or fail it at once if there is no connection.
 
         If no call is outstanding and the last one had no company, it probably has none either, and
-        is not made to wait for the end of the turn.
+        is not made to wait for the end of the turn. Nor are those that fill a batch: the server
+        works on them while this turn goes on.
         """
         if not self.is_connected:
             call.fail(StoreUnavailable(str(self.address), self.why))
@@ -144,6 +152,8 @@ class StoreLink(asyncio.Protocol):
                 self._flush()
             else:
                 self._loop.call_soon(self._flush)
+        elif len(unsent) == BATCH_CALLS_MAX:
+            self._flush()
 
     def submit_asking(self, call: StoreCall) -> None:
         """Submit the call with ASKING right before it, as an ASK redirect requires."""
