@@ -42,8 +42,8 @@ pytestmark = pytest.mark.unit
 
 requests = st.tuples(st.text("ab:-", max_size=3), st.text("ab:-", max_size=3))
 
-PLACEMENT = [b"job-1", 2, b"n1", b"c0", b"i1", 1, 31_000]
-PLACED = Placement("job-1", 2, "n1", "c0", "i1", True, 31_000, "c7")  # noqa: FBT003
+PLACEMENT = b"job-1 2 n1 c0 i1 1 31000 p1 turn"
+PLACED = Placement("job-1", 2, "n1", "c0", "i1", True, 31_000, "c7", "p1", "turn")  # noqa: FBT003
 HOME = Cells("records", 8).all[7]
 
 
@@ -208,13 +208,25 @@ def test_any_reason_survives_the_head_of_an_entry(text: str) -> None:
 
 @pytest.mark.parametrize("moved", [0, 1])
 def test_a_placement_is_read(moved: int) -> None:
-    raw = [*PLACEMENT[:5], moved, 31_000]
+    raw = b"job-1 2 n1 c0 i1 %d 31000 p1 turn" % moved
     assert read_placement(raw, HOME) == msgspec.structs.replace(PLACED, context_reset=bool(moved))
 
 
+@pytest.mark.parametrize(
+    ("word", "how"), [("1", "pool"), ("2", "fallback"), ("12", "fallback"), ("stream", "stream")]
+)
+def test_why_a_placement_has_its_node_is_read(word: str, how: str) -> None:
+    assert read_placement(f"job-1 2 n1 c0 i1 0 5 p1 {word}".encode(), HOME).how == how
+
+
+def test_the_nodes_that_a_placement_considered_are_read() -> None:
+    placed = read_placement(PLACEMENT + b"\np1 n1 250\np1 n2 tried", HOME)
+    assert placed == msgspec.structs.replace(PLACED, looked=("p1 n1 250", "p1 n2 tried"))
+
+
 def test_placements_are_read_in_order() -> None:
-    other = [b"job-2", 1, b"n2", b"c1", b"", 0, 5]
-    placed = read_placements([PLACEMENT, other], HOME)
+    # That of a job that had waited: nothing says why it has its node.
+    placed = read_placements([PLACEMENT, b"job-2 1 n2 c1  0 5 "], HOME)
     assert placed == (PLACED, Placement("job-2", 1, "n2", "c1", "", False, 5, "c7"))  # noqa: FBT003
     assert read_placements([], HOME) == ()
 

@@ -76,11 +76,11 @@ def read_all_submitted(cell: Cell, raw: list[Any]) -> list[Submitted]:
     return [read_submitted(answer, cell) for answer in raw]
 
 
-def read_submitted(raw: list[Any], cell: Cell) -> Submitted:
+def read_submitted(raw: bytes | list[Any], cell: Cell) -> Submitted:
     """Read the answer of job_submit, job_place and job_commit."""
-    is_bare = raw[0].__class__ is bytes
-    if is_bare or raw[0] == PLACED:
-        return Submitted(PLACED, read_placement(raw if is_bare else raw[1], cell))
+    if isinstance(raw, bytes) or raw[0] == PLACED:
+        placement = raw if isinstance(raw, bytes) else raw[1]
+        return Submitted(PLACED, read_placement(placement, cell))
     reply = Reply(raw[0])
     if reply in (Reply.QUEUED, Reply.PARKED):
         affinity, avoid, *_ = (*(text.decode() for text in raw[3:5]), "", "")
@@ -255,29 +255,30 @@ def read_released(raw: list[Any]) -> tuple[Released, ...]:
     return tuple([read_entry(raw[i], raw[i + 1]) for i in range(0, len(raw), 2)])
 
 
-def read_placement(raw: list[Any], home: Cell) -> Placement:
+def read_placement(raw: bytes, home: Cell) -> Placement:
     """Read one placement of a cell's answer: a cell places only its own jobs."""
-    job, attempt, node, cell, instance, moved, ends_at, *chosen = raw
+    head, *looked = raw.decode().split("\n")
+    job, attempt, node, cell, instance, moved, ends_at, pool, *how = head.split(" ")
     return Placement(
-        job=job.decode(),
-        attempt=attempt,
-        node=node.decode(),
-        cell=cell.decode(),
-        instance=instance.decode(),
-        context_reset=moved == 1,
-        ends_at_ms=ends_at,
-        home=home.name,
-        pool=chosen[0].decode() if chosen else "",
-        how=read_how(chosen[1]) if len(chosen) > 1 else "",
-        looked=read_looked(chosen[2:]) if len(chosen) > 2 else (),
+        job,
+        int(attempt),
+        node,
+        cell,
+        instance,
+        moved == "1",
+        int(ends_at),
+        home.name,
+        pool,
+        read_how(how[0]) if how else "",
+        tuple(looked),
     )
 
 
-def read_how(raw: bytes | int) -> str:
+def read_how(word: str) -> str:
     """Read why a placement has its node: a word, or the rank of its pool."""
-    if isinstance(raw, bytes):
-        return raw.decode()
-    return "pool" if raw == 1 else "fallback"
+    if word == "1":
+        return "pool"
+    return "fallback" if word.isdecimal() else word
 
 
 def read_looked(raw: list[Any]) -> tuple[str, ...]:
@@ -285,7 +286,7 @@ def read_looked(raw: list[Any]) -> tuple[str, ...]:
     return tuple(item.decode() for item in raw[0]) if raw else ()
 
 
-def read_placements(raw: list[Any], home: Cell) -> tuple[Placement, ...]:
+def read_placements(raw: list[bytes], home: Cell) -> tuple[Placement, ...]:
     """Read the placements of a cell's answer."""
     return tuple(read_placement(item, home) for item in raw) if raw else ()
 

@@ -8,9 +8,18 @@
 -- Writes: what the verbs write
 -- Cost: that of the verbs
 --- @include "includes/cell"
+--- @include "includes/ranks"
+--- @include "includes/job_timers"
 
 local function nothing_kept()
-  return { nodes = {}, leased = {}, clean = {}, demands = {}, is_none_waiting = false }
+  return { nodes = {}, leased = {}, clean = {}, demands = {}, is_none_waiting = false, ranked = {},
+    timers = {}, timer_count = 0 }
+end
+
+-- Writes what the calls so far have changed and left to be written together.
+local function write_kept()
+  ranks.write()
+  job_timers.write()
 end
 
 local function batch(ARGV)
@@ -24,11 +33,13 @@ local function batch(ARGV)
     -- An error of the server is a table that can be answered; one of Lua is a text.
     if not done then
       if not answer.err then answer = redis.error_reply(answer) end
+      write_kept()
       kept = nothing_kept()
     end
     answers[#answers + 1] = answer
     at = at + 2 + count
   end
+  write_kept()
   kept = nil
   return answers
 end

@@ -21,8 +21,9 @@ local function job_commit(ARGV)
   if not record then return { Reply.NO_JOB } end
   if record.ended then return { Reply.JOB_ENDED } end
   if record.attempt == attempt and record.node == node and record.cell == cell then
-    return { Reply.PLACED, { job, attempt, node, cell, instance, 0,
-      tonumber(redis.call('HGET', JOB .. job, 'ends_at')) } }
+    local ends_at = redis.call('HGET', JOB .. job, 'ends_at')
+    return { Reply.PLACED,
+      placement_text(job, ARGV[4], node, cell, instance, '0', ends_at, '') }
   end
   if record.node ~= '' or record.attempt + 1 ~= attempt then
     return { Reply.STALE_ATTEMPT, record.attempt }

@@ -8,7 +8,8 @@
 --   park: 0 = queue it if no node here can take it; 1 = park it, the caller tries other cells; 2 =
 --   park it at once unless the turn's node or that of its stream is here (the preferred node is in
 --   another cell, or an earlier job of the turn is being placed in one)
--- Returns: [for each job: placement (begins with the job)
+-- Returns: [for each job: placement: `job attempt node cell instance moved ends_at pool how`, and
+--   on further lines the nodes that were looked at
 --   | {QUEUED | PARKED, code, label, affinity (`cell/node,...`: asked first), avoid (a node),
 --     looked}
 --   | {DUPLICATE, state, attempt, node, outcome, seq, spec} | {refusal, label}]
@@ -85,7 +86,7 @@ local function submit(job, spec_text, body, park, audio, policy)
     local due_at = now + (parked and policy.reserve_ms or policy.pending_ms)
     redis.call('HSET', job_key, 'state', 'CREATED', 'attempt', before, 'due_at', due_at,
       'created_at', now, 'spec', spec_text, 'body', body)
-    redis.call('ZADD', DUE, due_at, 'j|' .. job)
+    job_timers.set(job, due_at)
     if not parked then queue_add(job, spec, due_at) end
   end
   if known then
@@ -103,7 +104,7 @@ local function submit(job, spec_text, body, park, audio, policy)
     redis.call('DEL', job_key)
     redis.call('HSET', job_key, unpack(fields))
   end
-  local order = { at, now_text() .. ' ' .. job }
+  local order = { at, text_of(now) .. ' ' .. job }
   if not next_index then
     order[3], order[4] = 'lanes', (redis.call('HGET', session_key, 'lanes') or '') .. lane .. ' '
   end

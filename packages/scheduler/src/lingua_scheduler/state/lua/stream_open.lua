@@ -18,20 +18,20 @@
 local STREAM_TRIES = 8
 
 local function pick_listener(stream, spec, pools, owner, in_turn, expires_at, policy)
-  local tie, ranks = streams.tie(stream), BASE .. 'streaming:'
+  local tie, prefix = streams.tie(stream), BASE .. 'streaming:'
   local sticky = policy.sticky_pools and spec.session and spec or nil
   local avoid = policy.spread and spec.session and not in_turn
     and spread_from(spec, policy.spread_ms)
   for _ = 1, STREAM_TRIES do
     local node, pool
     if avoid then
-      node, pool = pick_apart(pools, NONE, 0, tie, avoid, owner, sticky, ranks)
+      node, pool = pick_apart(pools, NONE, 0, tie, avoid, owner, sticky, prefix)
     end
-    if not node then node, pool = pick(pools, NONE, 0, tie, owner, sticky, ranks) end
+    if not node then node, pool = pick(pools, NONE, 0, tie, owner, sticky, prefix) end
     if not node then break end
     local instance = streams.take(node, stream, expires_at, policy, spec.demand, pools)
     if instance then return node, instance end
-    redis.call('ZREM', ranks .. pool, node)
+    redis.call('ZREM', prefix .. pool, node)
     streams.rank(node, tie)
   end
   if string.sub(pools, 1, 1) == ';' then

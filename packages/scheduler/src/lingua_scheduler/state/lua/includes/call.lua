@@ -15,6 +15,8 @@ local looked
 -- waiting jobs alone, by the functions that keep this up to date.
 --   nodes: node -> its fields; leased: node -> its unexpired leases; clean: node -> true if it has
 --   no expired ones; demands: demand -> its pools; is_none_waiting: no job waits for a node
+--   ranked: pool -> its first nodes (`ranks`); timers: timers of jobs, not written yet, of which
+--   there are at most timer_count (`job_timers`)
 local kept
 
 local function server_time(server_ms)
@@ -25,16 +27,21 @@ local function server_time(server_ms)
 end
 
 -- Whole numbers and their texts. Lua converts them by `sprintf` and `strtod`, which costs as much
--- as a short command. Small ones, such as indices, positions and counts, are kept, and so is the
--- text of the present time.
-local KEPT_NUMBERS = 8192
-local texts, numbers, now_known, now_kept = {}, {}, 0, ''
+-- as a short command. Small ones, such as indices, positions and counts, are kept, and so are the
+-- latest others: the times of the jobs of a batch are the same.
+local KEPT_NUMBERS, RECENT_MAX = 8192, 64
+local texts, numbers, recent, recent_count = {}, {}, {}, 0
 
 local function text_of(number)
-  local text = texts[number]
+  local text = texts[number] or recent[number]
   if text then return text end
   text = string.format('%.0f', number)
-  if number >= 0 and number < KEPT_NUMBERS then texts[number] = text end
+  if number >= 0 and number < KEPT_NUMBERS then
+    texts[number] = text
+  else
+    if recent_count >= RECENT_MAX then recent, recent_count = {}, 0 end
+    recent[number], recent_count = text, recent_count + 1
+  end
   return text
 end
 
@@ -47,11 +54,6 @@ local function number_of(text)
     numbers[text] = number
   end
   return number
-end
-
-local function now_text()
-  if now_known ~= now then now_known, now_kept = now, string.format('%.0f', now) end
-  return now_kept
 end
 
 -- The decoded specs of jobs by their packed form, from the submit to the settle. They are never

@@ -4,6 +4,7 @@
 --- @include "includes/release"
 --- @include "includes/account"
 --- @include "includes/cell"
+--- @include "includes/job_timers"
 --- @include "includes/queue"
 --- @include "includes/readers_end"
 
@@ -75,14 +76,14 @@ local function job_finish(job, record, kind, reason, payload, policy, out, text)
     or place .. '\n' .. payload
   local seq = lane_settle(spec.session, spec.lane, spec.index, s, entry, policy, out)
   if seq then
-    redis.call('HSET', key, 'state', 'RELEASED', 'outcome', kind, 'seq', seq, 'reason', reason,
-      'ended_at', now, answer_fields(spec, payload))
-    redis.call('PEXPIRE', key, policy.binding_ms)
+    redis.call('HSET', key, 'state', 'RELEASED', 'outcome', kind, 'seq', text_of(seq),
+      'reason', reason, 'ended_at', text_of(now), answer_fields(spec, payload))
+    redis.call('PEXPIRE', key, text_of(policy.binding_ms))
   else
     redis.call('HSET', key, 'state', 'FINISHED', 'outcome', kind, 'reason', reason,
-      'ended_at', now, answer_fields(spec, payload))
+      'ended_at', text_of(now), answer_fields(spec, payload))
   end
-  redis.call('ZREM', DUE, 'j|' .. job)
+  job_timers.stop(job)
   spec_drop(record.packed)
   if record.node == '' or spec.audio or spec.closes_turn then job_leaves(job, record) end
   if spec.readers then

@@ -2,6 +2,7 @@
 -- another) until an expiry. Never a counter.
 --- @include "includes/node_score"
 --- @include "includes/cell"
+--- @include "includes/ranks"
 
 -- Takes a slot of `node` if it can take work now; returns the node's fields, or nil.
 local function lease_take(node, member, expires_at, tie)
@@ -10,8 +11,8 @@ local function lease_take(node, member, expires_at, tie)
   local leased, max = leased_count(node), n[N_MAX]
   local used = leased + n[N_EXTRA]
   if used >= max then return nil end
-  redis.call('ZADD', LEASES .. node, expires_at, member)
+  redis.call('ZADD', LEASES .. node, text_of(expires_at), member)
   leased_one_more(node, leased + 1)
-  redis.call('ZADD', POOL .. n[N_POOL], load_score(used + 1, max, tie), node)
+  ranks.set(n[N_POOL], node, load_score(used + 1, max, tie))
   return n
 end

@@ -1,6 +1,7 @@
 -- Giving a slot back.
 --- @include "includes/node_score"
 --- @include "includes/cell"
+--- @include "includes/ranks"
 
 -- Frees a slot; returns the node's fields if there was one to free.
 local function lease_free(node, member, tie)
@@ -8,7 +9,7 @@ local function lease_free(node, member, tie)
   leased_one_less(node)
   local n = node_read(node)
   if n[N_BLOCK] then
-    redis.call('ZADD', POOL .. n[N_POOL], node_score(n, leased_count(node), tie), node)
+    ranks.set(n[N_POOL], node, node_score(n, leased_count(node), tie))
   end
   return n
 end

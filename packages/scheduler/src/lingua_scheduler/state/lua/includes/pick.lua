@@ -7,6 +7,7 @@
 --- @include "includes/cell"
 --- @include "includes/lease"
 --- @include "includes/demand"
+--- @include "includes/ranks"
 -- How much more loaded what is preferred may be, in units of the score: a quarter of the slots.
 local STICKY, NEARER = 250 * TIES, 250 * TIES
 -- How many nodes of a pool are considered when the least loaded one is on another instance.
@@ -29,17 +30,18 @@ local function look_note(pool, node, score)
 end
 
 -- The node that a pool offers, with its score, and whether it is on the instance `near` ('' = any
--- node is as good). The second read is for nodes beside the least loaded one. ranks: the beginning
+-- node is as good). The second look is for nodes beside the least loaded one. prefix: the beginning
 -- of the key that ranks the pool's nodes.
-local function pool_top(pool, skip, skips, near, ranks)
-  local key, first, last = ranks .. pool, 0, skips
+local function pool_top(pool, skip, skips, near, prefix)
+  local count, from = 1 + skips, 1
   local best, best_score, seen = nil, nil, 0
   for _ = 1, near == '' and 1 or 2 do
-    local top = redis.call('ZRANGE', key, first, last, 'WITHSCORES')
-    for i = 1, #top, 2 do
-      local node, score = top[i], tonumber(top[i + 1])
+    local nodes, scores = ranks.first(prefix, pool, count)
+    for i = from, math.min(count, #nodes) do
+      local node = nodes[i]
+      local score = scores[node]
       local out = skips > 0 and score < FULL and skipped(skip, node)
-      if looked then look_note(pool, node, out and 'tried' or top[i + 1]) end
+      if looked then look_note(pool, node, out and 'tried' or string.format('%.0f', score)) end
       if score >= FULL or best and score - best_score >= NEARER then return best, best_score end
       if not out then
         if near == '' or host_of(node) == near then return node, score, near ~= '' end
@@ -48,8 +50,8 @@ local function pool_top(pool, skip, skips, near, ranks)
         if seen == NEAR_LOOK then return best, best_score end
       end
     end
-    if #top < 2 * (last - first + 1) then break end
-    first, last = last + 1, skips + NEAR_LOOK - 1
+    if #nodes < count then break end
+    from, count = count + 1, skips + NEAR_LOOK
   end
   return best, best_score
 end
@@ -64,9 +66,9 @@ local function sticky_place(group, spec)
 end
 
 -- near: the instance of the job's session; '' if it is not known. spec: of the job, if its session
--- is in this cell and has sticky pools; else nil. ranks: nil = by the load of jobs. Returns the
+-- is in this cell and has sticky pools; else nil. prefix: nil = by the load of jobs. Returns the
 -- node and its pool.
-local function pick(pools, skip, skips, tie, near, spec, ranks)
+local function pick(pools, skip, skips, tie, near, spec, prefix)
   local groups = pool_groups(pools)
   for number = 1, #groups do
     local group = groups[number]
@@ -80,7 +82,7 @@ local function pick(pools, skip, skips, tie, near, spec, ranks)
     end
     for i = 0, count - 1 do
       local place = (first + i) % count + 1
-      local node, score, is_near = pool_top(group[place], skip, skips, near, ranks or POOL)
+      local node, score, is_near = pool_top(group[place], skip, skips, near, prefix or POOL)
       if node then
         if is_near then score = score - NEARER end
         if place == kept then score = score - STICKY end
@@ -118,6 +120,7 @@ local function refusal(pools)
     return Reply.NO_AVAILABLE_NODE, label
   end
   local counts, online, seen = { 0, 0, 0, 0 }, 0, 0
+  ranks.write()
   for pool in string.gmatch(string.match(pools, '^[^#]+'), '%x+') do
     local key = POOL .. pool
     seen = seen + 1

@@ -54,11 +54,11 @@ local function session_owner(spec)
 end
 
 -- Picks a node other than this one.
-local function pick_apart(pools, skip, skips, tie, avoid, near, sticky, ranks)
+local function pick_apart(pools, skip, skips, tie, avoid, near, sticky, prefix)
   local apart = {}
   for node, boot in pairs(skip) do apart[node] = boot end
   apart[avoid] = '*'
-  return pick(pools, apart, skips + 1, tie, near, sticky, ranks)
+  return pick(pools, apart, skips + 1, tie, near, sticky, prefix)
 end
 
 -- near: the instance of the job's session. apart: no second try here without the spread exclusion,
@@ -91,7 +91,6 @@ local function place(job, spec, attempt, tried, near, policy, apart, ...)
     n = lease_take(node, member, expires_at, tie)
     assert(n, 'the top of a pool could not take work')
   end
-  local placement = assign(job, spec, attempt, CELL, node, n, policy, ...)
-  placement[9], placement[10] = how, looked
-  return placement
+  local placement = assign(job, spec, attempt, CELL, node, n, policy, ...) .. ' ' .. how
+  return looked and placement .. '\n' .. table.concat(looked, '\n') or placement
 end

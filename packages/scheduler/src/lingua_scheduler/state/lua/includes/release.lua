@@ -21,7 +21,7 @@ local function lane_settle(session, lane, index, s, entry, policy, out)
   local key, names = SESSION .. session, lane_names(lane)
   local field = names[L_AT] .. text_of(index)
   if index ~= s.next then
-    local put_ms = string.match(s.put or '', '^%d+') or now_text()
+    local put_ms = string.match(s.put or '', '^%d+') or text_of(now)
     redis.call('HSET', key, field, '=' .. put_ms .. ' ' .. entry, 'ended', s.ended)
     return nil
   end
@@ -34,6 +34,6 @@ local function lane_settle(session, lane, index, s, entry, policy, out)
   else
     redis.call('HDEL', key, field)
   end
-  redis.call('HSET', key, 'seq', s.seq, names[L_NEXT], s.next, 'ended', s.ended)
+  redis.call('HSET', key, 'seq', text_of(s.seq), names[L_NEXT], text_of(s.next), 'ended', s.ended)
   return own
 end
