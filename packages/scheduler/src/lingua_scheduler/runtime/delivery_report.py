@@ -29,7 +29,7 @@ class DeliveryReport:
         self, record: SessionRecord, outcome: Released, job: LiveJob | None, now_ms: float
     ) -> None:
         """Count and log one outcome."""
-        self._counts.ended[outcome.kind].inc()
+        self._counts.ended[outcome.kind].value += 1
         self._log.ended(record, outcome, job, self._clock.wall_ms())
         if outcome.reason == "gap_timeout":
             self._metrics.results.result_gap_timeout_total.inc()

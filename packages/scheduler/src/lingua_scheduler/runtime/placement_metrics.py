@@ -49,7 +49,7 @@ class PlacementMetrics:
 
     def placed(self, placement: Placement) -> None:
         """Count a node that was found."""
-        self._success.inc()
+        self._success.value += 1
         counted = self._chosen.get((placement.pool, placement.how))
         if counted is None:
             outcome = CHOICES.get(placement.how)
@@ -58,7 +58,7 @@ class PlacementMetrics:
             pool = placement.pool or "elsewhere"
             counted = self._metrics.jobs.pool_selected_total.labels(pool=pool, outcome=outcome)
             self._chosen[placement.pool, placement.how] = counted
-        counted.inc()
+        counted.value += 1
 
     def pushed(self, times: Marks) -> None:
         """Count how long it took until a job went to its first node."""
