@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lingua_scheduler.clock import Clock
     from lingua_scheduler.metrics import LiveMetrics
     from lingua_scheduler.runtime.job import LiveJob
     from lingua_scheduler.runtime.job_log import JobLog
@@ -17,20 +16,22 @@ if TYPE_CHECKING:
 class DeliveryReport:
     """Counts and logs the outcomes of all sessions."""
 
-    def __init__(
-        self, metrics: LiveMetrics, counts: PlacementMetrics, log: JobLog, clock: Clock
-    ) -> None:
+    def __init__(self, metrics: LiveMetrics, counts: PlacementMetrics, log: JobLog) -> None:
         self._metrics = metrics
         self._counts = counts
         self._log = log
-        self._clock = clock
 
     def delivered(
-        self, record: SessionRecord, outcome: Released, job: LiveJob | None, now_ms: float
+        self,
+        record: SessionRecord,
+        outcome: Released,
+        job: LiveJob | None,
+        now_ms: float,
+        wall_ms: int,
     ) -> None:
         """Count and log one outcome."""
         self._counts.ended[outcome.kind].value += 1
-        self._log.ended(record, outcome, job, self._clock.wall_ms())
+        self._log.ended(record, outcome, job, wall_ms)
         if outcome.reason == "gap_timeout":
             self._metrics.results.result_gap_timeout_total.inc()
         if job is not None:

@@ -190,9 +190,8 @@ class NodeReports:
 
     def _settled(self, job: LiveJob, verdict: Verdict, result: JobResult, at_ms: float) -> None:
         notifier, now = job.owner.notifier, self.clock.now_ms()
-        job.run.settled(at_ms, now)
+        job.run.settled(verdict.kind, at_ms, now)
         self.counts.called("job_settle", now - at_ms)
-        job.run.finish(verdict.kind)
         if verdict.kind == "completed":
             timings = result.extra.service_timings if result.extra is not None else None
             job.times.set_stages(timings)

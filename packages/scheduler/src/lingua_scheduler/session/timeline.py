@@ -85,21 +85,21 @@ def timeline(marks: Marks) -> Timeline:
     # Each mark is moved between its neighbours; one that is missing lies before all of them. `int`
     # rounds negative values up to at most 0. No function does it, because calls cost more.
     at = int(marks.cut - half_before)
-    at_cut = 0 if at <= 0 else at if at < last else last
+    at_cut = at if 0 < at < last else 0 if at <= 0 else last
     at = int(asked - half_before)
-    at_asked = at_cut if at <= at_cut else at if at < last else last
+    at_asked = at if at_cut < at < last else at_cut if at <= at_cut else last
     at = int(placed - half_before)
-    at_placed = at_asked if at <= at_asked else at if at < last else last
+    at_placed = at if at_asked < at < last else at_asked if at <= at_asked else last
     at = int(first_push - half_before)
-    at_first = at_placed if at <= at_placed else at if at < last else last
+    at_first = at if at_placed < at < last else at_placed if at <= at_placed else last
     at = int(push - half_before)
-    at_push = at_first if at <= at_first else at if at < last else last
+    at_push = at if at_first < at < last else at_first if at <= at_first else last
     at = int(accepted - half_before)
-    at_accepted = at_push if at <= at_push else at if at < last else last
+    at_accepted = at if at_push < at < last else at_push if at <= at_push else last
     at = int(result - half_before)
-    at_result = at_accepted if at <= at_accepted else at if at < last else last
+    at_result = at if at_accepted < at < last else at_accepted if at <= at_accepted else last
     at = int(settled - half_before)
-    at_settled = at_result if at <= at_result else at if at < last else last
+    at_settled = at if at_result < at < last else at_result if at <= at_result else last
     asr, nmt, tts = 0, 0, 0
     if marks.asr_ms or marks.nmt_ms or marks.tts_ms:
         asr, nmt, tts = _stages(marks, at_result - at_accepted)

@@ -133,15 +133,6 @@ class StepCall(StoreCall):
         """Return the command in the server's format."""
         return pack((*self.form.alone, *self.args))
 
-    def may_follow(self, other: StepCall) -> bool:
-        """Tell whether it may be in one batch with another call; one that is resent may not."""
-        return (
-            self.form.batch == other.form.batch
-            and self.args[:SHARED_WORDS] == other.args[:SHARED_WORDS]
-            and not self.turns
-            and not other.turns
-        )
-
 
 class CallBatch:
     """Several calls of steps as one command."""
@@ -180,16 +171,22 @@ def grouped(calls: Sequence[StoreCall]) -> list[StoreCall | CallBatch]:
                 group, size = [], 0
             sent.append(call)
             continue
-        length = call.size
-        if group and (
-            len(group) >= BATCH_CALLS_MAX
-            or size + length > BATCH_BYTES_MAX
-            or not call.may_follow(group[0])
+        if (
+            group
+            and (
+                size + call.size > BATCH_BYTES_MAX
+                or len(group) >= BATCH_CALLS_MAX
+                # One that is resent goes alone.
+                or call.turns
+                or group[0].turns
+                or call.form.batch != group[0].form.batch
+                or call.args[:SHARED_WORDS] != group[0].args[:SHARED_WORDS]
+            )
         ):
             sent.append(_sent(group))
             group, size = [], 0
         group.append(call)
-        size += length
+        size += call.size
     if group:
         sent.append(_sent(group))
     return sent
