@@ -159,7 +159,7 @@ class StoreLink(asyncio.Protocol):
         """Submit the call with ASKING right before it, as an ASK redirect requires."""
         unread = self._loop.create_future()
         unread.cancel()  # its reply is not needed, and it must never be resent alone
-        self.submit(StoreCall(unread, ASKING, None, call.slot, call.expires))
+        self.submit(StoreCall(unread, ASKING, None, call.slot, call.expires, call.expires))
         self.submit(call)
 
     def command(self, *words: Word) -> asyncio.Future[Any]:
@@ -175,7 +175,8 @@ class StoreLink(asyncio.Protocol):
         self, words: tuple[Word, ...], patience_s: float, send: Sending
     ) -> asyncio.Future[Any]:
         future = self._loop.create_future()
-        send(StoreCall(future, pack(words), None, 0, monotonic() + patience_s))
+        until = monotonic() + patience_s
+        send(StoreCall(future, pack(words), None, 0, until, until))
         return future
 
     def _enqueue(self, call: StoreCall) -> None:
