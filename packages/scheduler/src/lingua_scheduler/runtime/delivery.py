@@ -371,7 +371,8 @@ class Deliverer:
         kind = outcome.kind
         if job is not None and kind in FAILURES and not job.is_failure_sent:
             self.notifier.failed(job, code_of(outcome))
-        self.notifier.early.outcome_sent(self.record.id, outcome.utterance)
+        if self.notifier.early.wants_any:
+            self.notifier.early.outcome_sent(self.record.id, outcome.utterance)
         if outcome.is_passed:
             self._emit_passed(outcome, job, now_ms, wall_ms)
         else:
@@ -415,7 +416,8 @@ class Deliverer:
         if not self.delivered.note_received(heard_id, outcome):
             return
         message, result = self._received(outcome, joins_group=True)
-        self.notifier.early.outcome_sent(message.session_id, message.utterance_index)
+        if self.notifier.early.wants_any:
+            self.notifier.early.outcome_sent(message.session_id, message.utterance_index)
         if isinstance(message, TranslationResult) and result is not None:
             self.notifier.send_with(message, result.sound)
         else:

@@ -221,11 +221,11 @@ class Requests:
     async def _find(self, request_id: str) -> Sequence[FoundRequest]:
         """Return the jobs of a request, one for each language; none if any is missing."""
         record = self.record
-        first = await self._found(job_of_request(record.tenant, record.id, request_id))
+        first = await self._found(job_of_request(record.scope, request_id))
         if first.spec is None:
             return ()
         others = [
-            await self._found(job_of_request(record.tenant, record.id, request_id, lane))
+            await self._found(job_of_request(record.scope, request_id, lane))
             for lane in first.spec.also
         ]
         return (first, *others) if all(one.spec is not None for one in others) else ()
