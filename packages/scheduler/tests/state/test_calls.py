@@ -51,7 +51,7 @@ def step(
 ) -> StepCall:
     form = CallForm.of(load_scripts()["job_settle"], cell.keys)
     args = (now_ms, policy, *report(job, payload))
-    return StepCall(Answer(), b"", form.script, cell.slot, 1.0, 1.0, form=form, args=args)
+    return StepCall(Answer(), b"", form.script, cell.slot, 1.0, expires=1.0, form=form, args=args)
 
 
 def report(job: str, payload: bytes = b"text") -> tuple[Any, ...]:
@@ -60,7 +60,7 @@ def report(job: str, payload: bytes = b"text") -> tuple[Any, ...]:
 
 
 def plain(*words: str) -> StoreCall:
-    return StoreCall(Answer(), pack(words), None, 0, 1.0, 1.0)
+    return StoreCall(Answer(), pack(words), None, 0, 1.0, expires=1.0)
 
 
 def sizes(calls: list[StoreCall]) -> list[int]:

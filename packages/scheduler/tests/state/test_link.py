@@ -141,7 +141,7 @@ def test_a_step_goes_on_after_the_tasks_whose_replies_came_before_its_own(
         def ask(words: tuple[str, ...]) -> Answer:
             answer = Answer()
             until = time.monotonic() + 60
-            link.submit(StoreCall(answer, pack(words), None, 0, until, until))
+            link.submit(StoreCall(answer, pack(words), None, 0, until, expires=until))
             return answer
 
         async def step(number: int) -> None:

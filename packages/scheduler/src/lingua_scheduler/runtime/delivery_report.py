@@ -33,7 +33,7 @@ class DeliveryReport:
         wall_ms: int,
     ) -> None:
         """Count and log one outcome."""
-        self._ended[outcome.kind].value += 1
+        self._ended[outcome.kind].inc()
         self._log.ended(record, outcome, job, wall_ms)
         if outcome.reason == "gap_timeout":
             self._metrics.results.result_gap_timeout_total.inc()

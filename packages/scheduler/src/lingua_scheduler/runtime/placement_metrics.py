@@ -46,7 +46,7 @@ class PlacementMetrics:
 
     def placed(self, placement: Placement) -> None:
         """Count a node that was found."""
-        self._success.value += 1
+        self._success.inc()
         counted = self._chosen.get((placement.pool, placement.how))
         if counted is None:
             outcome = CHOICES.get(placement.how)
@@ -55,7 +55,7 @@ class PlacementMetrics:
             pool = placement.pool or "elsewhere"
             counted = self._metrics.jobs.pool_selected_total.labels(pool=pool, outcome=outcome)
             self._chosen[placement.pool, placement.how] = counted
-        counted.value += 1
+        counted.inc()
 
     def pushed(self, times: Marks) -> None:
         """Count how long it took until a job went to its first node."""

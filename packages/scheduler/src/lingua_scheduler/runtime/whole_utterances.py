@@ -92,7 +92,7 @@ class WholeUtterances:
         record = parts.record
         requested, request_id = message.utterance_index, message.request_id
         index = parts.indices.take_requested(requested)
-        self._finalized.value += 1
+        self._finalized.inc()
         utterance = UtteranceCut(
             index=index,
             audio=message.audio,

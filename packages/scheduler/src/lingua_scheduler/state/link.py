@@ -159,7 +159,7 @@ class StoreLink(asyncio.Protocol):
         """Submit the call with ASKING right before it, as an ASK redirect requires."""
         unread = self._loop.create_future()
         unread.cancel()  # its reply is not needed, and it must never be resent alone
-        self.submit(StoreCall(unread, ASKING, None, call.slot, call.expires, call.expires))
+        self.submit(StoreCall(unread, ASKING, None, call.slot, call.expires, expires=call.expires))
         self.submit(call)
 
     def command(self, *words: Word) -> asyncio.Future[Any]:
@@ -176,7 +176,7 @@ class StoreLink(asyncio.Protocol):
     ) -> asyncio.Future[Any]:
         future = self._loop.create_future()
         until = monotonic() + patience_s
-        send(StoreCall(future, pack(words), None, 0, until, until))
+        send(StoreCall(future, pack(words), None, 0, until, expires=until))
         return future
 
     def _enqueue(self, call: StoreCall) -> None:

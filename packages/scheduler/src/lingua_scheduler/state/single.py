@@ -61,7 +61,7 @@ class CallingConnection(Connection):
         packed = pack((b"FCALL", script.function, len(keys), *keys, *args))
         future = self._loop.create_future()
         until = monotonic() + self._timeout_s
-        self._send(StoreCall(future, packed, script, slot, until, until))
+        self._send(StoreCall(future, packed, script, slot, until, expires=until))
         return future
 
     def ask(
@@ -77,14 +77,14 @@ class CallingConnection(Connection):
         if form is None:
             form = self._forms[script.function, keys] = CallForm.of(script, keys)
         answer, until = Answer(read), monotonic() + self._timeout_s
-        self._send(StepCall(answer, b"", script, slot, until, until, form=form, args=args))
+        self._send(StepCall(answer, b"", script, slot, until, expires=until, form=form, args=args))
         return answer
 
     def command(self, slot: int, *words: Word) -> asyncio.Future[Any]:
         """Send any command that does not block on the server."""
         future = self._loop.create_future()
         until = monotonic() + self._timeout_s
-        self._send(StoreCall(future, pack(words), None, slot, until, until))
+        self._send(StoreCall(future, pack(words), None, slot, until, expires=until))
         return future
 
     def _advance(self) -> None:
