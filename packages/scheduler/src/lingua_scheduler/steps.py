@@ -14,13 +14,15 @@ from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+import msgspec
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
 
 
-class Answer(Generic[T]):
+class Answer(msgspec.Struct, Generic[T], eq=False):
     """An answer that is outstanding; at most one coroutine awaits it.
 
     It is set like a future. A step goes on right then; a task that awaits it goes on in the next
@@ -28,14 +30,12 @@ class Answer(Generic[T]):
     reading an answer needs no coroutine of its own.
     """
 
-    __slots__ = ("_error", "_go_on", "_is_done", "_read", "_value")
-
-    def __init__(self, read: Callable[[Any], T] | None = None) -> None:
-        self._is_done = False
-        self._value: Any = None
-        self._error: BaseException | None = None
-        self._go_on: Callable[[], None] | None = None
-        self._read = read
+    _read: Callable[[Any], T] | None = None
+    _is_done: bool = False
+    _value: Any = None
+    _error: BaseException | None = None
+    # How the coroutine that awaits it goes on.
+    _go_on: Callable[[], None] | None = None
 
     def done(self) -> bool:
         """Tell whether it is set, or awaited no more."""
@@ -92,14 +92,11 @@ class StepOwner(Protocol):
         """Go on with what is left of it in a task: it waits for something else."""
 
 
-class Step:
+class Step(msgspec.Struct, eq=False):
     """A coroutine that runs without a task."""
 
-    __slots__ = ("_owner", "_work")
-
-    def __init__(self, work: Coroutine[Any, Any, Any], owner: StepOwner) -> None:
-        self._work = work
-        self._owner = owner
+    _work: Coroutine[Any, Any, Any]
+    _owner: StepOwner
 
     def advance(self) -> None:
         """Run until it waits for an answer, ends, or needs a task."""

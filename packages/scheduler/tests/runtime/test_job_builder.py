@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from lingua_scheduler.runtime.job_builder import (
     traceparent_of,
 )
 from lingua_scheduler.runtime.session import LiveSession
+from lingua_scheduler.runtime.session_state import SessionRecord
 from lingua_scheduler.runtime.utterance import PendingUtterance
 from lingua_scheduler.session.utterance import StreamPosition, Target
 from lingua_scheduler.state.records import JobSpec
@@ -115,14 +117,20 @@ def test_a_request_id_is_the_sessions_own_where_there_is_no_tenant() -> None:
     assert made(scene, mine).id != made(scene, mine, session=other).id
 
 
+def of_tenant(record: SessionRecord, tenant: str) -> None:
+    """Make a session one of a tenant, as if it had been opened by it."""
+    record.tenant, record.scope = tenant, replace(record, tenant=tenant).scope
+
+
 def test_a_request_id_is_the_tenants() -> None:
     scene = Scene()
     other = scene.enter("s2", KeepingOutlet())
-    scene.session.record.tenant = other.record.tenant = "acme"
+    of_tenant(scene.session.record, "acme")
+    of_tenant(other.record, "acme")
     mine, without = utterance(scene, request_id="r1"), utterance(scene)
     assert made(scene, mine).id == made(scene, mine, session=other).id
     assert made(scene, without).id != made(scene, without, session=other).id
-    other.record.tenant = "other"
+    of_tenant(other.record, "other")
     assert made(scene, mine).id != made(scene, mine, session=other).id
 
 

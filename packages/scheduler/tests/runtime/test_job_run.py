@@ -141,7 +141,7 @@ def test_each_step_has_its_time() -> None:
     run = JobRun()
     run.queued(1.0)
     run.placed(2.0)
-    run.settled(3.0, 4.0)
+    run.settled("completed", 3.0, 4.0)
     run.released(5.0)
     times = run.times
     assert (times.queued, times.placed) == (1.0, 2.0)

@@ -23,7 +23,7 @@ def test_a_request_without_an_outcome_is_never_forgotten() -> None:
     said(known, 2, "r2")
     known.settle(2, 100 * BINDING_MS)
     assert ["r0" in known, "r1" in known, "r2" in known] == [True, False, True]
-    assert known.has_open
+    assert known.open
 
 
 def test_a_request_is_known_as_long_as_the_store_knows_it_after_its_outcome() -> None:
@@ -73,7 +73,7 @@ def test_utterances_without_a_name_are_known_by_their_index() -> None:
     known = KnownRequests(BINDING_MS, is_complete=True)
     said(known, 5)
     assert 5 in known
-    assert not known.has_open
+    assert not known.open
     known.settle(5, 0)
     assert 5 in known
 
@@ -84,7 +84,7 @@ def test_a_refused_request_is_new_and_a_former_owner_may_have_had_others() -> No
     known.forget("r0")
     known.forget("r0")
     assert "r0" not in known
-    assert not known.has_open
+    assert not known.open
     known.restore()
     assert not known.is_complete
 
@@ -111,4 +111,4 @@ def test_what_never_gets_an_outcome_is_bounded() -> None:
     for index in range(2 * KNOWN_MAX):
         known.settle(index, 0)
     assert len(known) == KNOWN_MAX
-    assert not known.has_open
+    assert not known.open

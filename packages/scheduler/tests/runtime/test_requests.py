@@ -10,6 +10,7 @@ import pytest
 from lingua_scheduler.config.tree import Tenant
 from lingua_scheduler.runtime.job_builder import job_of_request
 from lingua_scheduler.runtime.requests import sound_of
+from lingua_scheduler.state.records import request_scope
 from lingua_wire.from_client import Utterance
 from lingua_wire.to_client import TranslationResult
 from runtime.bare_instances import CHUNK, BareInstance, Speaker, play, until
@@ -48,7 +49,7 @@ def test_a_request_that_is_repeated_in_another_cell_gets_the_answer_of_the_first
         second.say(0, request_id="r1")
         await worker.report(job)
         await there.read_inbox()
-        name = job_of_request("acme", "", "r1")
+        name = job_of_request(request_scope("acme", ""), "r1")
         await until(lambda: results(second) == [(0, name, "said 0")], "the same answer")
         assert results(first) == results(second)
         # And after it ended; other audio is still a conflict.
@@ -117,7 +118,7 @@ def test_a_cell_that_was_named_and_never_got_the_job_loses_it(store: Server) -> 
         first = await here.speaker(tenant="acme")
         second = await apart(here, first)
         # An instance died after it named the cell of the job and before it submitted the job.
-        name = job_of_request("acme", "", "r1")
+        name = job_of_request(request_scope("acme", ""), "r1")
         cell = here.cells.home_of("acme", name, 3)
         here.store.requests._bind_patience_ms = 300
         await here.store.requests.bind(cell, name, first.record.home.name)

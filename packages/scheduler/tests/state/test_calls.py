@@ -50,7 +50,8 @@ def step(
     payload: bytes = b"text",
 ) -> StepCall:
     form = CallForm.of(load_scripts()["job_settle"], cell.keys)
-    return StepCall(form, (now_ms, policy, *report(job, payload)), cell.slot, 1.0, Answer())
+    args = (now_ms, policy, *report(job, payload))
+    return StepCall(Answer(), b"", form.script, cell.slot, 1.0, expires=1.0, form=form, args=args)
 
 
 def report(job: str, payload: bytes = b"text") -> tuple[Any, ...]:
@@ -59,7 +60,7 @@ def report(job: str, payload: bytes = b"text") -> tuple[Any, ...]:
 
 
 def plain(*words: str) -> StoreCall:
-    return StoreCall(Answer(), pack(words), None, 0, 1.0)
+    return StoreCall(Answer(), pack(words), None, 0, 1.0, expires=1.0)
 
 
 def sizes(calls: list[StoreCall]) -> list[int]:

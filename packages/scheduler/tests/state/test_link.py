@@ -140,7 +140,8 @@ def test_a_step_goes_on_after_the_tasks_whose_replies_came_before_its_own(
 
         def ask(words: tuple[str, ...]) -> Answer:
             answer = Answer()
-            link.submit(StoreCall(answer, pack(words), None, 0, time.monotonic() + 60))
+            until = time.monotonic() + 60
+            link.submit(StoreCall(answer, pack(words), None, 0, until, expires=until))
             return answer
 
         async def step(number: int) -> None:

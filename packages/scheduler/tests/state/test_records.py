@@ -226,7 +226,7 @@ def test_the_nodes_that_a_placement_considered_are_read() -> None:
 
 def test_placements_are_read_in_order() -> None:
     # That of a job that had waited: nothing says why it has its node.
-    placed = read_placements([PLACEMENT, b"job-2 1 n2 c1  0 5 "], HOME)
+    placed = read_placements([PLACEMENT, b"job-2 1 n2 c1  0 5  "], HOME)
     assert placed == (PLACED, Placement("job-2", 1, "n2", "c1", "", False, 5, "c7"))  # noqa: FBT003
     assert read_placements([], HOME) == ()
 

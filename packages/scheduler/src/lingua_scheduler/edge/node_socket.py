@@ -79,8 +79,7 @@ class NodeSocket:
         self._bearer = bearer
         self.codec = NODE_MESSAGES[form_of(wire.subprotocol)]
         self._encode = self.codec.encode
-        self._read = self.codec.read
-        self._seen = counters(services.metrics, "node", m.NodeMessage)
+        self.seen = counters(services.metrics, "node", m.NodeMessage)
         self._write = wire.send_binary if self.codec.is_binary else wire.send_text
         # What the node's token allows; None where no keys are set.
         self.grant: NodeGrant | None = None
@@ -145,16 +144,12 @@ class NodeSocket:
         if is_text is self.codec.is_binary:
             self.refuse_form()
             return None
-        return self.read(data)
-
-    def read(self, data: bytes) -> m.NodeMessage | None:
-        """Read a message of the right form, or answer that it is invalid."""
         try:
-            message = self._read(data)
+            message = self.codec.read(data)
         except UNREADABLE as error:
             self.refuse(ErrorCode.INVALID_MESSAGE, str(refusal_of(error)))
             return None
-        self._seen[type(message)].value += 1
+        self.seen[type(message)].value += 1
         return message
 
     def refuse_form(self) -> None:
@@ -269,7 +264,9 @@ class Working:
         self.node = self._node = node
         self._services = socket.services
         self._reports = socket.services.reports
-        self._read = socket.read
+        # What every message needs, without a way through others.
+        self._read = socket.codec.read
+        self._seen = socket.seen
 
     def refuse_form(self, data: bytes) -> None:  # noqa: ARG002 refused unread
         """Refuse a frame of the other form."""
@@ -282,9 +279,12 @@ class Working:
 
     def receive(self, data: bytes) -> None:
         """Take a message."""
-        message = self._read(data)
-        if message is None:
+        try:
+            message = self._read(data)
+        except UNREADABLE as error:
+            self._socket.refuse(ErrorCode.INVALID_MESSAGE, str(refusal_of(error)))
             return
+        self._seen[type(message)].value += 1
         node_id = getattr(message, "node_id", "")
         if node_id and node_id != self._node.id:
             self._socket.refuse(ErrorCode.INVALID_MESSAGE, "not the node of this connection")

@@ -122,7 +122,17 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     def for_utterance(self, message: Utterance) -> Profile:
         """Return the profile of one whole utterance; its own languages take precedence."""
-        if self._is_plain(message):
+        audio = self.audio
+        # The usual case: it asks for exactly what the session has.
+        if (
+            message.tgt_lang == self.targets[0]
+            and (message.src_lang == self.source or self.two_way is not None)
+            and message.audio_format == audio.name
+            and message.sample_rate == audio.sample_rate
+            and message.pipeline is None
+            and message.features is None
+            and message.dialect is None
+        ):
             return self
         source, targets = self.source, self.targets
         if self.two_way is None:
@@ -135,19 +145,6 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             pipeline=message.pipeline or self.pipeline,
             features=message.features or self.features,
             dialect=message.dialect or self.dialect,
-        )
-
-    def _is_plain(self, message: Utterance) -> bool:
-        """Tell whether an utterance asks for exactly what the session has: the usual case."""
-        audio = self.audio
-        return (
-            message.tgt_lang == self.targets[0]
-            and (message.src_lang == self.source or self.two_way is not None)
-            and message.audio_format == audio.name
-            and message.sample_rate == audio.sample_rate
-            and message.pipeline is None
-            and message.features is None
-            and message.dialect is None
         )
 
     def own_targets(self) -> tuple[Target, ...]:

@@ -39,6 +39,8 @@ class AudienceFinder:
         self, cache: RoomCache, *, serves: Callable[[str], bool], keeps_captions: bool
     ) -> None:
         self._cache = cache
+        # Tells whether a session's speech may have other listeners.
+        self.is_in_room: Callable[[str], bool] = cache.rooms.has_member
         # Tells whether a known node serves a demand.
         self._serves = serves
         # Whether captions are kept for members who come later, also if nobody reads them now.
@@ -46,10 +48,6 @@ class AudienceFinder:
         # Room -> when the store last got a note that it is spoken in.
         self._spoke_at_ms: dict[str, float] = {}
         self._spoke_every_ms = min(SPOKE_EVERY_MS, cache.store.idle_ms // 4)
-
-    def is_in_room(self, session: str) -> bool:
-        """Tell whether a session's speech may have other listeners."""
-        return self._cache.rooms.room_of(session) is not None
 
     async def of_utterance(self, session: str, profile: Profile) -> UtteranceAudience:
         """Return the present audience of an utterance, and its languages.

@@ -58,8 +58,10 @@ class AcceptanceQueue:
 
     def report(self, utterance: PendingUtterance) -> None:
         """Report an utterance that is stored in all its languages, and those before it."""
-        if utterance.last_seq is None and not utterance.unanswered and utterance.is_taken:
-            self._replies.accepted(utterance)
+        if utterance.last_seq is None:
+            is_owed = utterance.is_taken and not utterance.is_accepted_sent
+            if is_owed and not utterance.unanswered:
+                self._replies.accepted(utterance)
         unreported = self._unreported
         while unreported and not unreported[0].unanswered:
             first = unreported.pop(0)

@@ -115,8 +115,7 @@ class Admission:
         self.on_utterance()
         self.idle.clear()
         parts.acceptances.cut()
-        # Others wait for a late utterance, so that it must not wait for them.
-        is_late = parts.indices.is_late(utterance.index)
+        is_late = utterance.index in parts.indices.late
         if self.audience.is_in_room(parts.record.id):
             # The store knows who is in the room now; later utterances wait for its answer.
             utterance.addressing()
@@ -205,7 +204,7 @@ class Admission:
     def _may_go(self, utterance: PendingUtterance) -> bool:
         return not utterance.is_addressing and self.parts.window.admits(utterance.index)
 
-    def settled(self, index: int, fate: Fate, reason: str, lane: str) -> None:
+    def settled(self, index: int, fate: Fate, reason: str, lane: str, now_ms: float) -> None:
         """Note the outcome of one language of an utterance."""
         parts = self.parts
         parts.ledger.settle(index, fate, reason, lane)
@@ -213,14 +212,15 @@ class Admission:
         if is_last is None:
             parts.indices.filled(index)
         elif is_last:
-            parts.requests.settled(index)
+            parts.requests.known.settle(index, now_ms)
             self.pump()
 
     def expect(self, index: int, lanes: int) -> None:
         """Wait for the outcomes of a place that is filled without a job."""
         self.idle.clear()
         self.parts.window.add(index, lanes, self.clock.now_ms())
-        self.parts.indices.submitted(index)
+        if self.parts.indices.late:
+            self.parts.indices.submitted(index)
 
     # Submission
 
@@ -245,7 +245,8 @@ class Admission:
         parts, index, targets = self.parts, utterance.index, utterance.targets
         indices = parts.indices
         readers_from = indices.unheard_before(AS_SPOKEN, index) if utterance.readers else -1
-        indices.submitted(index)
+        if indices.late:
+            indices.submitted(index)
         heard, jobs = STREAM_START, []
         for target in targets:
             if target is targets[-1] and utterance.last_seq is not None:
@@ -269,7 +270,7 @@ class Admission:
         """End an utterance that needs no job; a later owner must know that."""
         parts = self.parts
         parts.ledger.settle(utterance.index, "skipped", "same_language")
-        parts.requests.settled(utterance.index)
+        parts.requests.known.settle(utterance.index, self.clock.now_ms())
         parts.progress.skip(length_ms, is_streamed=utterance.is_streamed)
         if parts.record.is_resumable:
             parts.acceptances.submitted(utterance, 1)
@@ -380,7 +381,7 @@ class Admission:
         self.jobs.remove(job)
         if parts.record.is_over:
             # No client waits for its outcome, and nothing would remove it from the outbox.
-            self.settled(spec.index, "failed", answer.reply.name, spec.lane)
+            self.unfilled(spec, answer.reply)
             return
         parts.replies.not_taken(job, answer)
         self.log.refused(job, answer)
@@ -396,4 +397,4 @@ class Admission:
 
     def unfilled(self, spec: JobSpec, reply: Reply) -> None:
         """Note that a place could not be filled: its outcome is not waited for any more."""
-        self.settled(spec.index, "failed", reply.name, spec.lane)
+        self.settled(spec.index, "failed", reply.name, spec.lane, self.clock.now_ms())

@@ -144,7 +144,7 @@ class Deliverer:
     in_flight_max: int
     # Whether the session is in a room, and what is done with each outcome of its own.
     is_in_room: Callable[[], bool]
-    on_settled: Callable[[int, Fate, str, str], None]
+    on_settled: Callable[[int, Fate, str, str, float], None]
     # The position of the last outcome delivered, and outcomes that came too early.
     seq: int = 0
     early: dict[int, Released] = field(default_factory=dict)
@@ -157,25 +157,26 @@ class Deliverer:
         """Deliver outcomes whose turn has come; keep those that came too early."""
         if epoch != self.record.epoch or (self.times.behind_since_ms and self.notifier.is_behind):
             return  # not ours, or it waits in the outbox
-        early, had_early = self.early, bool(self.early)
+        early, had_early, now = self.early, bool(self.early), self.clock.now_ms()
         for outcome in outcomes:
             if outcome.seq == self.seq + 1 and not early and not self._must_wait(outcome):
-                self._emit(outcome)  # as nearly always: its turn has come, and nothing waits
+                self._emit(outcome, now)  # as nearly always: its turn has come, and nothing waits
             elif outcome.seq > self.seq:
                 early[outcome.seq] = outcome
         while early and (following := early.get(self.seq + 1)) is not None:
             if self._must_wait(following):
                 break
             del early[following.seq]
-            self._emit(following)
+            self._emit(following, now)
         if early and not had_early:
-            self.times.early(self.clock.now_ms())
+            self.times.early(now)
         if self.seq - self.acked >= TRIM_EVERY and self.seq - self.acked >= self._kept + TRIM_EVERY:
             self._trim_to(self.seq - self._kept, is_confirmed=False)
 
     def _must_wait(self, outcome: Released) -> bool:
         """Tell whether an outcome stays in the outbox for now, from where it is read again."""
-        if not self.notifier.is_behind:
+        outlet = self.notifier.outlet
+        if outlet is None or not outlet.is_behind:
             if self.times.behind_since_ms:
                 self.times.caught_up()
             return outcome.kind == HEARD and not self._is_at_hand(outcome)
@@ -293,7 +294,7 @@ class Deliverer:
             else:
                 outlet.send(message)
         else:
-            outlet.send(self._message(outcome))
+            outlet.send(self._message(outcome, self.clock.wall_ms()))
 
     async def repeat(self, index: int) -> None:
         """Send the outcomes of an utterance again, as far as they are kept."""
@@ -312,7 +313,7 @@ class Deliverer:
         if outcome.is_passed:
             self.notifier.addition(passed_message(record.id, outcome, record.epoch))
         else:
-            self.notifier.send(self._message(outcome))
+            self.notifier.send(self._message(outcome, self.clock.wall_ms()))
 
     # The outbox
 
@@ -348,58 +349,64 @@ class Deliverer:
 
     # Delivery
 
-    def _emit(self, outcome: Released) -> None:
+    def _emit(self, outcome: Released, now_ms: float) -> None:
         self.seq = outcome.seq
-        now = self.clock.now_ms()
-        self.times.looked(now)
+        self.times.looked(now_ms)
         if outcome.kind == HEARD:
             self._emit_received(outcome)
             return
         job = self.jobs.pop(outcome.job)
         # Otherwise the store lost that it was delivered, and released it again.
-        is_new = self.delivered.note(outcome)
+        is_new, wall = self.delivered.note(outcome), self.clock.wall_ms()
         if is_new:
-            self._emit_own(outcome, job, now)
-        self.on_settled(outcome.utterance, FATES[outcome.kind], outcome.reason, outcome.lane)
+            self._emit_own(outcome, job, now_ms, wall)
+        fate = FATES[outcome.kind]
+        self.on_settled(outcome.utterance, fate, outcome.reason, outcome.lane, now_ms)
         if is_new:
-            self.report.delivered(self.record, outcome, job, now)
+            self.report.delivered(self.record, outcome, job, now_ms, wall)
 
-    def _emit_own(self, outcome: Released, job: LiveJob | None, now_ms: float) -> None:
+    def _emit_own(
+        self, outcome: Released, job: LiveJob | None, now_ms: float, wall_ms: int
+    ) -> None:
         kind = outcome.kind
         if job is not None and kind in FAILURES and not job.is_failure_sent:
             self.notifier.failed(job, code_of(outcome))
-        self.notifier.early.outcome_sent(self.record.id, outcome.utterance)
+        if self.notifier.early.wants_any:
+            self.notifier.early.outcome_sent(self.record.id, outcome.utterance)
         if outcome.is_passed:
-            self._emit_passed(outcome, job)
+            self._emit_passed(outcome, job, now_ms, wall_ms)
         else:
-            self.notifier.send(self._message(outcome, job, now_ms))
+            self.notifier.send(self._message(outcome, wall_ms, job, now_ms))
 
-    def _emit_passed(self, outcome: Released, job: LiveJob | None) -> None:
+    def _emit_passed(
+        self, outcome: Released, job: LiveJob | None, now_ms: float, wall_ms: int
+    ) -> None:
         """Report to the speaker that its listeners have an outcome, and keep the job."""
         self.notifier.addition(passed_message(self.record.id, outcome, self.record.epoch))
         if outcome.payload:
-            now, wall = self.clock.now_ms(), self.clock.wall_ms()
-            self.groups.join(outcome, decode_result(outcome.payload), now, wall)
+            self.groups.join(outcome, decode_result(outcome.payload), now_ms, wall_ms)
         if job is not None:
             self.jobs.keep_passed(job)
 
     def _message(
-        self, outcome: Released, job: LiveJob | None = None, now_ms: float = 0
+        self, outcome: Released, wall_ms: int, job: LiveJob | None = None, now_ms: float = 0
     ) -> TranslationResult | MissingResult:
-        record, wall = self.record, self.clock.wall_ms()
+        record = self.record
         if outcome.kind != "completed":
             return missing_message(
-                record.id, outcome, record.epoch, trace_id=record.trace_id, at_ms=wall
+                record.id, outcome, record.epoch, trace_id=record.trace_id, at_ms=wall_ms
             )
         if job is None:
             kept, shown = decode_result(outcome.payload), Shown()
         else:
             kept = job.result_in(outcome.payload)
             job.run.released(now_ms)
-            place = self.groups.join(outcome, kept, now_ms, wall)
+            place = self.groups.join(outcome, kept, now_ms, wall_ms)
             spent = timeline(job.times)
             shown = Shown(spent) if place is None else Shown(spent, *place)
-        return result_message(record.id, record.epoch, outcome, kept, shown=shown, sent_at_ms=wall)
+        return result_message(
+            record.id, record.epoch, outcome, kept, shown=shown, sent_at_ms=wall_ms
+        )
 
     def _emit_received(self, outcome: Released) -> None:
         """Deliver an outcome of another speaker, unless the store lost that it was delivered."""
@@ -409,7 +416,8 @@ class Deliverer:
         if not self.delivered.note_received(heard_id, outcome):
             return
         message, result = self._received(outcome, joins_group=True)
-        self.notifier.early.outcome_sent(message.session_id, message.utterance_index)
+        if self.notifier.early.wants_any:
+            self.notifier.early.outcome_sent(message.session_id, message.utterance_index)
         if isinstance(message, TranslationResult) and result is not None:
             self.notifier.send_with(message, result.sound)
         else:

@@ -25,7 +25,15 @@ SPEAKERS_MAX: Final = 1024
 class EarlyResults:
     """What one client wants before outcomes, and what it may still be sent."""
 
-    __slots__ = ("_ended", "_outlet", "_session", "wants_old", "wants_partials", "wants_parts")
+    __slots__ = (
+        "_ended",
+        "_outlet",
+        "_session",
+        "wants_any",
+        "wants_old",
+        "wants_partials",
+        "wants_parts",
+    )
 
     def __init__(self, session: str, profile: Profile | None = None) -> None:
         self._session = session
@@ -34,6 +42,7 @@ class EarlyResults:
         self.wants_partials = profile is not None and profile.partials
         self.wants_old = profile is not None and profile.old_partials
         self.wants_parts = profile is not None and profile.tts_parts
+        self.wants_any = self.wants_partials or self.wants_old or self.wants_parts
         # Speaker -> the latest utterance with an outcome; only for those who want anything.
         self._ended: dict[str, int] | None = None
 
@@ -42,9 +51,7 @@ class EarlyResults:
         self._outlet = outlet
 
     def outcome_sent(self, speaker: str, index: int) -> None:
-        """Note an outcome: nothing of its utterance may follow."""
-        if not (self.wants_partials or self.wants_old or self.wants_parts):
-            return
+        """Note an outcome: nothing of its utterance may follow; called if anything is wanted."""
         if self._ended is None or len(self._ended) >= SPEAKERS_MAX:
             self._ended = {}
         self._ended[speaker] = max(index, self._ended_of(speaker))

@@ -125,7 +125,15 @@ class Effects:
         if attempt == current.number and placement.node == current.node:
             return  # pushed already
         now_ms = now_ms or self.clock.now_ms()
-        self._begin_attempt(job, placement, now_ms)
+        times, run = job.times, job.run
+        if not times.placed:
+            run.placed(now_ms)
+            self.metrics.jobs.queue_wait_seconds.observe((now_ms - times.cut) / 1000)
+        # A placement whose answer was lost has no end time.
+        ends_ms = now_ms + self.dispatcher.attempt_ms if placement.ends_at_ms else 0
+        run.begin_attempt(placement, now_ms, ends_ms)
+        if run.pushed(now_ms):
+            self.counts.pushed(times)
         if self.log.logs_all:
             self.log.placed(placement, job)
         if not is_here:
@@ -134,18 +142,6 @@ class Effects:
             job.report_dispatched()
         else:
             self.tasks.start(self.push_failed(placement, self.nodes.get(placement.node)))
-
-    def _begin_attempt(self, job: LiveJob, placement: Placement, now_ms: float) -> None:
-        """Take a placement as the current attempt."""
-        times, run = job.times, job.run
-        # A placement whose answer was lost has no end time.
-        ends_ms = now_ms + self.dispatcher.attempt_ms if placement.ends_at_ms else 0
-        run.begin_attempt(placement, now_ms, ends_ms)
-        if not times.placed:
-            run.placed(now_ms)
-            self.metrics.jobs.queue_wait_seconds.observe((now_ms - times.cut) / 1000)
-        if run.pushed(now_ms):
-            self.counts.pushed(times)
 
     async def push_again(self, job: LiveJob, attempt: int, node: str) -> None:
         """Push what the store placed in an answer that was lost."""

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from lingua_scheduler.runtime.job import LiveJob
     from lingua_scheduler.runtime.node import LiveNode
@@ -23,6 +23,8 @@ class HeldJobs:
     def __init__(self, nodes: Mapping[str, LiveNode]) -> None:
         self._nodes = nodes
         self._jobs: dict[str, LiveJob] = {}
+        # Returns a job that a node here holds, without a call of ours.
+        self.get: Callable[[str], LiveJob | None] = self._jobs.get
         # The cell of every job that was lately on a node here.
         self._homes: OrderedDict[str, Cell] = OrderedDict()
 
@@ -34,10 +36,6 @@ class HeldJobs:
 
     def __len__(self) -> int:
         return len(self._jobs)
-
-    def get(self, job_id: str) -> LiveJob | None:
-        """Return a job that a node here holds."""
-        return self._jobs.get(job_id)
 
     def push(self, job: LiveJob, placement: Placement, now_ms: float) -> bool:
         """Send a job to its node's socket; tells whether the socket was open."""

@@ -346,7 +346,7 @@ class Instance:
             slices=BufferedSlices(self.jobs, self.nodes, effects, self.clock),
             audience=self.rooms.audience,
             results=results,
-            report=DeliveryReport(self.metrics, effects.counts, self.job_log, self.clock),
+            report=DeliveryReport(self.metrics, effects.counts, self.job_log),
             job_log=self.job_log,
             streams=self.node_parts.streams,
         )

@@ -132,8 +132,8 @@ def identity_of(
     # The job of the first language is found by the request id, and names the others.
     if target is targets[0]:
         also = tuple([other.lane for other in targets[1:]]) if len(targets) > 1 else ()
-        return job_of_request(record.tenant, record.id, request_id), utterance.sound, also
-    job_id = job_of_request(record.tenant, record.id, request_id, target.lane)
+        return job_id_of(record.scope, request_id), utterance.sound, also
+    job_id = job_of_request(record.scope, request_id, target.lane)
     return job_id, utterance.sound, ()
 
 
@@ -192,9 +192,9 @@ def _template(record: SessionRecord, profile: Profile, target: Target) -> JobAss
     )
 
 
-def job_of_request(tenant: str, session: str, request_id: str, lane: str = "") -> str:
+def job_of_request(scope: str, request_id: str, lane: str = "") -> str:
     """Return the job of a request; its first language has the plain id."""
-    first = job_id_of(request_scope(tenant, session), request_id)
+    first = job_id_of(scope, request_id)
     return job_id_of(first, lane) if lane else first
 
 

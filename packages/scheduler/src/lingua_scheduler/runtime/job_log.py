@@ -133,7 +133,7 @@ class JobLog:
         """Keep, and log if needed, an outcome that is delivered."""
         trace, node, marks = session.trace_id, "", None
         if job is not None:
-            trace, node, marks = job.assign.trace_id, job.node, job.times
+            trace, node, marks = job.assign.trace_id, job.run.current.node, job.times
         self._ended.append(
             (
                 outcome.job,

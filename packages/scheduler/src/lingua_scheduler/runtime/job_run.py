@@ -122,9 +122,11 @@ class JobRun(msgspec.Struct):
             self.state = FINISHED  # which the table allows after every other state
             self.outcome = outcome
 
-    def settled(self, reported_at_ms: float, now_ms: float) -> None:
-        """Note that the outcome is in the store."""
+    def settled(self, outcome: str, reported_at_ms: float, now_ms: float) -> None:
+        """Note the outcome, which is in the store."""
         self.times.result, self.times.settled = reported_at_ms, now_ms
+        if self.state not in FINAL_STATES:
+            self.state, self.outcome = FINISHED, outcome  # as `finish` does
 
     def released(self, now_ms: float) -> None:
         """Note that the outcome is delivered."""

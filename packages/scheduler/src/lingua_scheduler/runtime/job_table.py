@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lingua_scheduler.clock import Clock
     from lingua_scheduler.runtime.job import JobOwner, LiveJob
@@ -24,6 +24,8 @@ class JobTable:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._jobs: dict[str, LiveJob] = {}
+        # Returns a job, None if it is unknown, without a call of ours.
+        self.get: Callable[[str], LiveJob | None] = self._jobs.get
         # Job -> until when it is kept, for those that listeners have received.
         self._passed: dict[str, tuple[float, LiveJob]] = {}
 
@@ -35,10 +37,6 @@ class JobTable:
 
     def __iter__(self) -> Iterator[LiveJob]:
         return iter(self._jobs.values())
-
-    def get(self, job_id: str) -> LiveJob | None:
-        """Return a job; None if it is unknown."""
-        return self._jobs.get(job_id)
 
     def add(self, job: LiveJob) -> None:
         """Add a job; a known one is not replaced."""

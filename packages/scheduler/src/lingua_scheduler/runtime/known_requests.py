@@ -25,7 +25,7 @@ class KnownRequest(msgspec.Struct, frozen=True, gc=False):
 class KnownRequests:
     """The accepted requests of one session."""
 
-    __slots__ = ("_binding_ms", "_ended", "_known", "_open", "is_complete")
+    __slots__ = ("_binding_ms", "_ended", "_known", "is_complete", "open")
 
     def __init__(self, binding_ms: int, *, is_complete: bool) -> None:
         # How long the store knows a request after its outcome.
@@ -34,8 +34,8 @@ class KnownRequests:
         self.is_complete = is_complete
         # By request id, or by the index that the client gave.
         self._known: dict[str | int, KnownRequest] = {}
-        # Index -> request id of those without an outcome.
-        self._open: dict[int, str] = {}
+        # Index -> request id of the named ones without an outcome.
+        self.open: dict[int, str] = {}
         # Those with one, oldest first, with the time of the outcome; None before the first.
         self._ended: deque[tuple[float, int, str]] | None = None
 
@@ -45,11 +45,6 @@ class KnownRequests:
     def __contains__(self, name: str | int) -> bool:
         return name in self._known
 
-    @property
-    def has_open(self) -> bool:
-        """Tell whether any named request has no outcome yet."""
-        return bool(self._open)
-
     def get(self, name: str | int) -> KnownRequest | None:
         """Return what is known of a request."""
         return self._known.get(name)
@@ -58,15 +53,15 @@ class KnownRequests:
         """Remember a request that was accepted."""
         self._known[name] = request
         if isinstance(name, str):
-            self._open[request.utterance] = name
+            self.open[request.utterance] = name
         if len(self._known) > KNOWN_MAX:
             oldest = self._known.pop(next(iter(self._known)))
-            self._open.pop(oldest.utterance, None)
+            self.open.pop(oldest.utterance, None)
             self.is_complete = False
 
     def settle(self, utterance: int, now_ms: float) -> None:
         """Note that an utterance has its outcome, and forget what the store has forgotten."""
-        name = self._open.pop(utterance, None)
+        name = self.open.pop(utterance, None)
         if name is None:
             return
         ended = self._ended
@@ -85,7 +80,7 @@ class KnownRequests:
         """Forget a request that was refused: if it is sent again, it is new."""
         known = self._known.pop(name, None)
         if known is not None:
-            self._open.pop(known.utterance, None)
+            self.open.pop(known.utterance, None)
 
     def restore(self) -> None:
         """Note that a former owner may have had requests that only the store knows."""

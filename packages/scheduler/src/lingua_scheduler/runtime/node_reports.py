@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -115,18 +116,16 @@ class NodeReports:
                 await self._give_back(node, job, home, result)
                 return
         payload = self._payload_of(job, result) if verdict.kind == "completed" else b""
-
-        def settle() -> Awaitable[Settled]:
-            return self.store.jobs.settle(
-                home,
-                result.job_id,
-                result.attempt_id,
-                node.id,
-                kind=verdict.kind,
-                reason=verdict.reason,
-                payload=payload,
-            )
-
+        settle = partial(
+            self.store.jobs.settle,
+            home,
+            result.job_id,
+            result.attempt_id,
+            node.id,
+            kind=verdict.kind,
+            reason=verdict.reason,
+            payload=payload,
+        )
         try:
             answer = await settle()
         except StoreUnavailable:
@@ -173,7 +172,15 @@ class NodeReports:
         """Return what the store keeps of a result; for listeners also without its sound."""
         if job is None:
             return encode_result(message_of(result, result.trace_id, None))
-        message = message_of(result, job.assign.trace_id, self._network_of(job, result))
+        sent_at_ms, ended_at_ms = job.first_client_ts_ms, result.node_completed_at_ms
+        network = NetworkTimings(
+            web_to_scheduler_ms=_span_ms(sent_at_ms, job.received_at_ms) if sent_at_ms else None,
+            scheduler_to_node_ms=max(0, round(job.times.push - job.times.cut)),
+            node_to_scheduler_ms=_span_ms(ended_at_ms, self.clock.wall_ms())
+            if ended_at_ms
+            else None,
+        )
+        message = message_of(result, job.assign.trace_id, network)
         payload: bytes | tuple[bytes, bytes]
         if job.spec.audience:
             message = self._for_listeners(job, message)
@@ -190,9 +197,8 @@ class NodeReports:
 
     def _settled(self, job: LiveJob, verdict: Verdict, result: JobResult, at_ms: float) -> None:
         notifier, now = job.owner.notifier, self.clock.now_ms()
-        job.run.settled(at_ms, now)
+        job.run.settled(verdict.kind, at_ms, now)
         self.counts.called("job_settle", now - at_ms)
-        job.run.finish(verdict.kind)
         if verdict.kind == "completed":
             timings = result.extra.service_timings if result.extra is not None else None
             job.times.set_stages(timings)
@@ -299,16 +305,6 @@ class NodeReports:
             self.held.remove(job.id, node)
         else:
             job.run.mark(attempt, state)
-
-    def _network_of(self, job: LiveJob, result: JobResult) -> NetworkTimings | None:
-        sent_at_ms, ended_at_ms = job.first_client_ts_ms, result.node_completed_at_ms
-        return NetworkTimings(
-            web_to_scheduler_ms=_span_ms(sent_at_ms, job.received_at_ms) if sent_at_ms else None,
-            scheduler_to_node_ms=max(0, round(job.times.push - job.times.cut)),
-            node_to_scheduler_ms=_span_ms(ended_at_ms, self.clock.wall_ms())
-            if ended_at_ms
-            else None,
-        )
 
 
 def _span_ms(start: int, end: int) -> int | None:

@@ -39,9 +39,6 @@ class PlacementMetrics:
         self._success = self._reserved["success"]
         self._to_assign = metrics.jobs.accept_to_assign_seconds
         self._to_push = metrics.jobs.dispatch_latency_seconds
-        self._end_to_end = metrics.results.end_to_end_seconds
-        self._order_wait = metrics.results.order_wait_seconds
-        self._to_deliver = metrics.results.result_to_deliver_seconds
 
         self._stages = {
             name: metrics.results.stage_seconds.labels(stage=name) for name in ("asr", "nmt", "tts")
@@ -64,13 +61,6 @@ class PlacementMetrics:
         """Count how long it took until a job went to its first node."""
         self._to_assign.observe((times.push - times.cut) / 1000)
         self._to_push.observe((times.push - times.submit) / 1000)
-
-    def delivered(self, times: Marks, now_ms: float) -> None:
-        """Count how long it took until an outcome was delivered."""
-        self._end_to_end.observe((now_ms - times.speech_end) / 1000)
-        if times.settled:
-            self._order_wait.observe((now_ms - times.settled) / 1000)
-            self._to_deliver.observe((times.settled - times.result) / 1000)
 
     def unplaced(self, selector: str, label: str) -> None:
         """Count a job that no node could take at once."""

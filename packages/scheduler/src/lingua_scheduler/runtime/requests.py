@@ -25,7 +25,6 @@ from lingua_wire.errors import InvalidMessage
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from lingua_scheduler.clock import Clock
     from lingua_scheduler.jobs.profile import Profile
     from lingua_scheduler.metrics import LiveMetrics
     from lingua_scheduler.runtime.job import LiveJob
@@ -107,7 +106,6 @@ class Requests:
     # Over how many cells the sessions of its tenant are spread.
     spread: int
     known: KnownRequests
-    clock: Clock
     # A list, because few requests may wait.
     line: list[WholeRequest] = field(default_factory=list)
 
@@ -135,7 +133,8 @@ class Requests:
         sound = sound_of(message) if name else hash((message.trace_id, message.audio))
         request = WholeRequest(message, profile, sound)
         if not self.line and (self.known.is_complete or name is None or name in self.known):
-            return request if self._is_unknown(request) else None
+            known = self.known.get(name or message.utterance_index)
+            return request if known is None or self._is_other(request, known) else None
         self.line.append(request)
         self.on_waiting()
         if len(self.line) == 1:
@@ -156,17 +155,18 @@ class Requests:
     async def _look(self, request: WholeRequest) -> None:
         try:
             is_new = request.message.request_id is None or await self._is_new(request)
-            if is_new and not self.record.is_over and self._is_unknown(request):
+            if not is_new or self.record.is_over:
+                return
+            message = request.message
+            known = self.known.get(message.request_id or message.utterance_index)
+            if known is None or self._is_other(request, known):
                 self.remember(request, self.admit(request))
         except InvalidMessage as problem:
             self.replies.invalid(str(problem), request.message)
 
-    def _is_unknown(self, request: WholeRequest) -> bool:
-        """Tell whether a request that the store does not have is new; if not, answer it."""
+    def _is_other(self, request: WholeRequest, known: KnownRequest) -> bool:
+        """Tell whether a request is new although its name or index is known; if not, answer it."""
         message = request.message
-        known = self.known.get(message.request_id or message.utterance_index)
-        if known is None:
-            return True
         if known.sound == request.sound:
             self.metrics.jobs.duplicate_job_blocked_total.inc()
             self.tasks.start(self._repeat(message, known.utterance))
@@ -180,11 +180,6 @@ class Requests:
         """Remember the index of a request that was admitted."""
         name = request.message.request_id or request.message.utterance_index
         self.known.add(name, KnownRequest(request.sound, index))
-
-    def settled(self, index: int) -> None:
-        """Note that an utterance has its outcome."""
-        if self.known.has_open:
-            self.known.settle(index, self.clock.now_ms())
 
     def forget(self, request_id: str | None) -> None:
         """Forget a request that was refused: if it is sent again, it is new."""
@@ -226,11 +221,11 @@ class Requests:
     async def _find(self, request_id: str) -> Sequence[FoundRequest]:
         """Return the jobs of a request, one for each language; none if any is missing."""
         record = self.record
-        first = await self._found(job_of_request(record.tenant, record.id, request_id))
+        first = await self._found(job_of_request(record.scope, request_id))
         if first.spec is None:
             return ()
         others = [
-            await self._found(job_of_request(record.tenant, record.id, request_id, lane))
+            await self._found(job_of_request(record.scope, request_id, lane))
             for lane in first.spec.also
         ]
         return (first, *others) if all(one.spec is not None for one in others) else ()

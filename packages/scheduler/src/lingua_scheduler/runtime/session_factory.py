@@ -253,7 +253,6 @@ class SessionFactory:
             spread=next(spread, 1),
             # Other sessions of a tenant may have had requests.
             known=KnownRequests(settings.jobs.binding_ms, is_complete=not record.tenant),
-            clock=self.clock,
         )
         acceptances = AcceptanceQueue(replies)
         submission = Submission(

@@ -102,9 +102,9 @@ class SessionLinks:
 
     # Admission
 
-    def settled(self, index: int, fate: Fate, reason: str, lane: str) -> None:
+    def settled(self, index: int, fate: Fate, reason: str, lane: str, now_ms: float) -> None:
         """Note the outcome of one language of an utterance."""
-        self._admission.settled(index, fate, reason, lane)
+        self._admission.settled(index, fate, reason, lane, now_ms)
 
     def unfilled(self, spec: JobSpec, reply: Reply) -> None:
         """Note that a place could not be filled."""

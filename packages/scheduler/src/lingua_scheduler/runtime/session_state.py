@@ -14,10 +14,11 @@ not be submitted, and outcomes are not delivered from here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from lingua_scheduler.state.records import request_scope
 from lingua_scheduler.transitions import IllegalTransition
 
 if TYPE_CHECKING:
@@ -76,6 +77,11 @@ class SessionRecord:
     state: SessionState = SessionState.OPENING
     # The store-loss generation that the session was last verified against (`loops.py`).
     verified: int = 0
+    # Where the request ids of its utterances are unique.
+    scope: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scope = request_scope(self.tenant, self.id)
 
     @property
     def is_resumable(self) -> bool:

@@ -57,7 +57,8 @@ class StreamProgress:
 
     def index_submitted(self, index: int) -> None:
         """Note that an index is submitted."""
-        self.top = max(self.top, index + 1)
+        if index >= self.top:
+            self.top = index + 1
 
     def store(self, seq: int, end_ms: int, speech_ms: int) -> None:
         """Note how much of the stream the store has."""

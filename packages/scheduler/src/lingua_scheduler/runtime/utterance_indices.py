@@ -22,7 +22,7 @@ INDEX_MAX = 1 << 32
 class UtteranceIndices:
     """Numbers utterances, and knows the gaps in each lane."""
 
-    __slots__ = ("_in_flight_max", "_lane_next", "_late", "_skipped", "next")
+    __slots__ = ("_in_flight_max", "_lane_next", "_skipped", "late", "next")
 
     def __init__(self, in_flight_max: int) -> None:
         self._in_flight_max = in_flight_max
@@ -30,8 +30,9 @@ class UtteranceIndices:
         self.next = 0
         # Frozen, because both are empty nearly always, and all empty ones are one object.
         self._skipped: frozenset[int] = frozenset()
-        # Left-out indices that came later and are not submitted yet.
-        self._late: frozenset[int] = frozenset()
+        # Left-out indices that came later and are not submitted yet: others wait for them, so that
+        # they must not wait for others.
+        self.late: frozenset[int] = frozenset()
         # Lane -> the next index that is not declared in it.
         self._lane_next: dict[str, int] = {}
 
@@ -54,9 +55,10 @@ class UtteranceIndices:
         index = requested
         if index == self.next:
             self.next = index + 1
-        elif index in self._skipped:
+            return index
+        if index in self._skipped:
             self._skipped -= {index}
-            self._late |= {index}
+            self.late |= {index}
         elif index < self.next:
             index = self.next
         elif index >= self.next + self._in_flight_max and self.next:
@@ -68,14 +70,9 @@ class UtteranceIndices:
         self.next = max(self.next, index + 1)
         return index
 
-    def is_late(self, index: int) -> bool:
-        """Tell whether others wait for this index, so that it must not wait for them."""
-        return index in self._late
-
     def submitted(self, index: int) -> None:
-        """Note that an index is submitted."""
-        if self._late:
-            self._late -= {index}
+        """Note that an index is submitted; called if any is late."""
+        self.late -= {index}
 
     def filled(self, index: int) -> None:
         """Note that the place of an index is filled: it is waited for no longer."""
@@ -104,7 +101,7 @@ class UtteranceIndices:
             return -1
         self._lane_next[lane] = max(known, index + 1)
         before = range(known, index)
-        if all(at in self._skipped or at in self._late for at in before):
+        if all(at in self._skipped or at in self.late for at in before):
             return -1
         # A left-out index that is skipped here gets a new number if its utterance comes later.
         # `before` may be long, and is never listed.

@@ -6,7 +6,7 @@ is an estimate and its loudness is unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import hypot, sqrt
 from struct import Struct
@@ -39,6 +39,8 @@ class AudioFormat:
 
     name: str
     sample_rate: int
+    # Of the shortest utterance, if the format tells.
+    least_bytes: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
         if self.name not in {PCM16, OPUS}:
@@ -48,6 +50,8 @@ class AudioFormat:
                 f"sample_rate must be {SAMPLE_RATE_MIN} to {SAMPLE_RATE_MAX} "
                 f"but is: {self.sample_rate}"
             )
+        if self.name == PCM16:
+            object.__setattr__(self, "least_bytes", self.bytes_lasting(UTTERANCE_MS_MIN))
 
     def check_utterance(self, byte_count: int) -> None:
         """Refuse audio that cannot be an utterance; a single byte of opus may be a packet."""
@@ -57,7 +61,7 @@ class AudioFormat:
             return
         if byte_count % SAMPLE_BYTES:
             raise InvalidMessage("audio of pcm16 has two bytes per sample, got an odd number")
-        if byte_count < self.bytes_lasting(UTTERANCE_MS_MIN):
+        if byte_count < self.least_bytes:
             raise InvalidMessage(
                 f"audio is shorter than any speech: {byte_count // SAMPLE_BYTES} samples at "
                 f"{self.sample_rate} Hz, the least is {UTTERANCE_MS_MIN} ms"

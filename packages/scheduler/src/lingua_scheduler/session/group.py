@@ -71,7 +71,11 @@ class GroupTracker:
         """
         if not text_asr or text_asr.isspace():
             return None
-        if not self._goes_on(now_ms):
+        # A group goes on within its window, and while the client plays one of its parts.
+        started_ms = self._playing_since_ms
+        is_playing = started_ms is not None and now_ms - started_ms <= PLAYBACK_MS_MAX
+        is_in_window = is_playing or now_ms - self._anchor_ms <= self._window_ms
+        if not (self._group_id and is_in_window):
             self._begin(now_ms if wall_ms is None else wall_ms)
         part_index = self._next_part
         self._next_part += 1
@@ -96,14 +100,6 @@ class GroupTracker:
     def context_text(self) -> str:
         """Return the recent parts of the current group, oldest first."""
         return "\n".join(self._parts)
-
-    def _goes_on(self, now_ms: float) -> bool:
-        if not self._group_id:
-            return False
-        started_ms = self._playing_since_ms
-        if started_ms is not None and now_ms - started_ms <= PLAYBACK_MS_MAX:
-            return True
-        return now_ms - self._anchor_ms <= self._window_ms
 
     def _begin(self, named_ms: float) -> None:
         self._group_id = f"group_{self._session}_{int(named_ms)}"

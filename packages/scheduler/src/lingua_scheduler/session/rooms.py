@@ -17,7 +17,7 @@ from lingua_wire.languages import base_of, language
 from lingua_wire.shared import Participant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 CODE = re.compile(r"[0-9]{6}")
 
@@ -156,6 +156,8 @@ class LocalRooms:
         self._rooms: dict[str, Room] = {}
         # By session id of this instance: the code of its room.
         self._code_of: dict[str, str] = {}
+        # Tells whether a session of this instance is in a room, without a call of ours.
+        self.has_member: Callable[[str], bool] = self._code_of.__contains__
         # By code: the sessions of this instance in it, in the order of entry.
         self._ours: dict[str, dict[str, None]] = {}
 

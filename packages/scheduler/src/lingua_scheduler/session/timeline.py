@@ -82,15 +82,24 @@ def timeline(marks: Marks) -> Timeline:
     if not end:
         end = max((marks.cut, asked, placed, first_push, push, accepted, result, settled))
     last = max(int(end - half_before), 0)
-    # Each mark is moved between its neighbours; `int` rounds negative values up to at most 0.
-    at_cut = _reached(marks.cut, half_before, 0, last)
-    at_asked = _reached(asked, half_before, at_cut, last)
-    at_placed = at_asked if placed == asked else _reached(placed, half_before, at_asked, last)
-    at_first = _reached(first_push, half_before, at_placed, last)
-    at_push = at_first if push == first_push else _reached(push, half_before, at_first, last)
-    at_accepted = _reached(accepted, half_before, at_push, last)
-    at_result = _reached(result, half_before, at_accepted, last)
-    at_settled = _reached(settled, half_before, at_result, last)
+    # Each mark is moved between its neighbours; one that is missing lies before all of them. `int`
+    # rounds negative values up to at most 0. No function does it, because calls cost more.
+    at = int(marks.cut - half_before)
+    at_cut = at if 0 < at < last else 0 if at <= 0 else last
+    at = int(asked - half_before)
+    at_asked = at if at_cut < at < last else at_cut if at <= at_cut else last
+    at = int(placed - half_before)
+    at_placed = at if at_asked < at < last else at_asked if at <= at_asked else last
+    at = int(first_push - half_before)
+    at_first = at if at_placed < at < last else at_placed if at <= at_placed else last
+    at = int(push - half_before)
+    at_push = at if at_first < at < last else at_first if at <= at_first else last
+    at = int(accepted - half_before)
+    at_accepted = at if at_push < at < last else at_push if at <= at_push else last
+    at = int(result - half_before)
+    at_result = at if at_accepted < at < last else at_accepted if at <= at_accepted else last
+    at = int(settled - half_before)
+    at_settled = at if at_result < at < last else at_result if at <= at_result else last
     asr, nmt, tts = 0, 0, 0
     if marks.asr_ms or marks.nmt_ms or marks.tts_ms:
         asr, nmt, tts = _stages(marks, at_result - at_accepted)
@@ -109,16 +118,6 @@ def timeline(marks: Marks) -> Timeline:
         order_wait_ms=last - at_settled,
         total_ms=last,
     )
-
-
-def _reached(mark: float, half_before: float, reached: int, last: int) -> int:
-    """Return the end of a part since the end of speech, in whole ms, not before the last part's."""
-    if not mark:
-        return reached
-    at = int(mark - half_before)
-    if at <= reached:
-        return reached
-    return at if at < last else last  # noqa: FURB136 a call costs three times as much
 
 
 def _stages(marks: Marks, span_ms: int) -> tuple[int, int, int]:

@@ -45,9 +45,9 @@ def read_effects(
     here: with its sound, and as text.
     """
     entries, rows, is_relaying = read_outcomes(raw[4])
-    released = tuple(
-        [read_entry(entries[i], entries[i + 1], job, payload) for i in range(0, len(entries), 2)]
-    )
+    released = []
+    for i in range(0, len(entries), 2):  # a comprehension is a function of its own
+        released.append(read_entry(entries[i], entries[i + 1], job, payload))  # noqa: PERF401
     heard = read_heard(rows, cell) if rows else ()
     if heard and payload:
         heard = tuple([item_with(item, job, payload, text) for item in heard])
@@ -55,7 +55,7 @@ def read_effects(
         epoch=raw[1].decode(),
         owner=raw[2].decode(),
         session=raw[3].decode(),
-        released=released,
+        released=tuple(released),
         freed=read_freed(raw[5]) if raw[5] else (),
         placed=read_placements(raw[6], cell) if raw[6] else (),
         heard=heard,
@@ -73,7 +73,10 @@ def read_outcomes(raw: list[Any]) -> tuple[list[Any], Sequence[Any], bool]:
 
 def read_all_submitted(cell: Cell, raw: list[Any]) -> list[Submitted]:
     """Read the answers of job_submit, one for each language of an utterance."""
-    return [read_submitted(answer, cell) for answer in raw]
+    answers = []
+    for answer in raw:  # a comprehension is a function of its own, and most have one language
+        answers.append(read_submitted(answer, cell))  # noqa: PERF401
+    return answers
 
 
 def read_submitted(raw: bytes | list[Any], cell: Cell) -> Submitted:
@@ -257,8 +260,14 @@ def read_released(raw: list[Any]) -> tuple[Released, ...]:
 
 def read_placement(raw: bytes, home: Cell) -> Placement:
     """Read one placement of a cell's answer: a cell places only its own jobs."""
-    head, *looked = raw.decode().split("\n")
-    job, attempt, node, cell, instance, moved, ends_at, pool, *how = head.split(" ")
+    text = raw.decode()
+    looked: tuple[str, ...] = ()
+    if "\n" in text:
+        text, *seen = text.split("\n")
+        looked = tuple(seen)
+    job, attempt, node, cell, instance, moved, ends_at, pool, how = text.split(" ")
+    if how.isdecimal():  # the rank of its pool
+        how = "pool" if how == "1" else "fallback"
     return Placement(
         job,
         int(attempt),
@@ -269,16 +278,9 @@ def read_placement(raw: bytes, home: Cell) -> Placement:
         int(ends_at),
         home.name,
         pool,
-        read_how(how[0]) if how else "",
-        tuple(looked),
+        how,
+        looked,
     )
-
-
-def read_how(word: str) -> str:
-    """Read why a placement has its node: a word, or the rank of its pool."""
-    if word == "1":
-        return "pool"
-    return "fallback" if word.isdecimal() else word
 
 
 def read_looked(raw: list[Any]) -> tuple[str, ...]:

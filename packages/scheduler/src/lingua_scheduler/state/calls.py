@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import hiredis
+import msgspec
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,35 +31,25 @@ BATCH_BYTES_MAX: Final = 256 * 1024
 SHARED_WORDS: Final = 2
 
 
-class StoreCall:
+class StoreCall(msgspec.Struct, eq=False):
     """One command in flight: its bytes, kept for a resend, and the future of its reply.
 
     The reply of a step's call has an `Answer` in place of a future.
     """
 
-    __slots__ = ("deadline", "expires", "future", "packed", "retries", "script", "slot", "turns")
-
-    def __init__(
-        self,
-        future: asyncio.Future[Any] | Answer[Any],
-        packed: bytes,
-        script: Script | None,
-        slot: int,
-        deadline: float,
-    ) -> None:
-        self.future = future
-        self.packed = packed
-        # The script of an FCALL, else None.
-        self.script = script
-        self.slot = slot
-        # The monotonic time after which the call is not sent again.
-        self.deadline = deadline
-        # When the current link considers the server unavailable. After a resend this is later
-        # than the deadline, so that an old call does not end a healthy connection.
-        self.expires = deadline
-        # How often it was redirected or sent in another form, and how often it was retried.
-        self.turns = 0
-        self.retries = 0
+    future: asyncio.Future[Any] | Answer[Any]
+    packed: bytes
+    # The script of an FCALL, else None.
+    script: Script | None
+    slot: int
+    # The monotonic time after which the call is not sent again.
+    deadline: float
+    # When the current link considers the server unavailable: at first the deadline. After a resend
+    # this is later, so that an old call does not end a healthy connection.
+    expires: float
+    # How often it was redirected or sent in another form, and how often it was retried.
+    turns: int = 0
+    retries: int = 0
 
     @property
     def label(self) -> str:
@@ -98,49 +89,17 @@ class CallForm(NamedTuple):
         )
 
 
-class StepCall(StoreCall):
+class StepCall(StoreCall, eq=False, kw_only=True):
     """A call of a step, which may be sent together with others."""
 
-    __slots__ = ("args", "form", "size")
-
-    def __init__(
-        self,
-        form: CallForm,
-        args: tuple[Word, ...],
-        slot: int,
-        deadline: float,
-        answer: Answer[Any],
-    ) -> None:
-        # All of them here: an utterance makes two, and a call of the base costs as much.
-        self.future = answer
-        self.packed = b""
-        self.script = form.script
-        self.slot = slot
-        self.deadline = self.expires = deadline
-        self.turns = self.retries = 0
-        self.form = form
-        # Its arguments, of which the first is the time. They are packed when it is sent, with those
-        # of all calls that go with it.
-        self.args = args
-        # Names and numbers are short.
-        size = 0
-        for word in args[SHARED_WORDS:]:
-            if word.__class__ is bytes:
-                size += len(word)
-        self.size = size
+    form: CallForm
+    # Its arguments, of which the first is the time. They are packed when it is sent, with those of
+    # all calls that go with it.
+    args: tuple[Word, ...]
 
     def command(self) -> bytes:
         """Return the command in the server's format."""
         return pack((*self.form.alone, *self.args))
-
-    def may_follow(self, other: StepCall) -> bool:
-        """Tell whether it may be in one batch with another call; one that is resent may not."""
-        return (
-            self.form.batch == other.form.batch
-            and self.args[:SHARED_WORDS] == other.args[:SHARED_WORDS]
-            and not self.turns
-            and not other.turns
-        )
 
 
 class CallBatch:
@@ -180,11 +139,21 @@ def grouped(calls: Sequence[StoreCall]) -> list[StoreCall | CallBatch]:
                 group, size = [], 0
             sent.append(call)
             continue
-        length = call.size
-        if group and (
-            len(group) >= BATCH_CALLS_MAX
-            or size + length > BATCH_BYTES_MAX
-            or not call.may_follow(group[0])
+        length = 0
+        for word in call.args[SHARED_WORDS:]:
+            if word.__class__ is bytes:  # names and numbers are short
+                length += len(word)
+        if (
+            group
+            and (
+                size + length > BATCH_BYTES_MAX
+                or len(group) >= BATCH_CALLS_MAX
+                # One that is resent goes alone.
+                or call.turns
+                or group[0].turns
+                or call.form.batch != group[0].form.batch
+                or call.args[:SHARED_WORDS] != group[0].args[:SHARED_WORDS]
+            )
         ):
             sent.append(_sent(group))
             group, size = [], 0

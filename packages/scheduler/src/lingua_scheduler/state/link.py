@@ -33,7 +33,7 @@ from lingua_scheduler.steps import Answer
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lingua_scheduler.state.script import Word
 
@@ -159,7 +159,7 @@ class StoreLink(asyncio.Protocol):
         """Submit the call with ASKING right before it, as an ASK redirect requires."""
         unread = self._loop.create_future()
         unread.cancel()  # its reply is not needed, and it must never be resent alone
-        self.submit(StoreCall(unread, ASKING, None, call.slot, call.expires))
+        self.submit(StoreCall(unread, ASKING, None, call.slot, call.expires, expires=call.expires))
         self.submit(call)
 
     def command(self, *words: Word) -> asyncio.Future[Any]:
@@ -175,7 +175,8 @@ class StoreLink(asyncio.Protocol):
         self, words: tuple[Word, ...], patience_s: float, send: Sending
     ) -> asyncio.Future[Any]:
         future = self._loop.create_future()
-        send(StoreCall(future, pack(words), None, 0, monotonic() + patience_s))
+        until = monotonic() + patience_s
+        send(StoreCall(future, pack(words), None, 0, until, expires=until))
         return future
 
     def _enqueue(self, call: StoreCall) -> None:
@@ -213,7 +214,7 @@ class StoreLink(asyncio.Protocol):
                 if isinstance(call, CallBatch):
                     self._answer_batch(call, reply)
                 else:
-                    self._answer(call, reply)
+                    self._answer((call,), (reply,))
             # Nothing more can join what these replies have caused.
             self._writes.send_all()
         except hiredis.ProtocolError as error:
@@ -224,33 +225,33 @@ class StoreLink(asyncio.Protocol):
         calls = batch.calls
         replies = [reply] * len(calls) if reply.__class__ is hiredis.ReplyError else reply
         if replies.__class__ is list and len(replies) == len(calls):
-            for call, its_reply in zip(calls, replies, strict=True):
-                self._answer(call, its_reply)
+            self._answer(calls, replies)
             return
         why = f"the server broke the protocol: {len(calls)} calls and another number of answers"
         batch.fail(OutcomeUnknown(str(self.address), why))
         self.drop(why)
 
-    def _answer(self, call: StoreCall, reply: Any) -> None:
-        """Give a call its reply; nobody goes on before those whose replies came earlier.
+    def _answer(self, calls: Sequence[StoreCall], replies: Sequence[Any]) -> None:
+        """Give calls their replies; nobody goes on before those whose replies came earlier.
 
         A step goes on at once, a task only in the next turn of the loop. After the reply of a task,
         steps wait for that turn, too.
         """
-        receiver = call.future
-        if reply.__class__ is hiredis.ReplyError:
-            self._on_error(self, call, str(reply))
-        elif receiver.__class__ is Answer:
-            # One that is awaited no more ignores it.
-            if self._is_waking:
-                self._loop.call_soon(receiver.set_result, reply)
-            else:
+        for call, reply in zip(calls, replies, strict=True):
+            receiver = call.future
+            if reply.__class__ is hiredis.ReplyError:
+                self._on_error(self, call, str(reply))
+            elif receiver.__class__ is Answer:
+                # One that is awaited no more ignores it.
+                if self._is_waking:
+                    self._loop.call_soon(receiver.set_result, reply)
+                else:
+                    receiver.set_result(reply)
+            elif not receiver.done():  # else cancelled: its reply is not needed
                 receiver.set_result(reply)
-        elif not receiver.done():  # else cancelled: its reply is not needed
-            receiver.set_result(reply)
-            if not self._is_waking:
-                self._is_waking = True
-                self._loop.call_soon(self._woken)
+                if not self._is_waking:
+                    self._is_waking = True
+                    self._loop.call_soon(self._woken)
 
     def _woken(self) -> None:
         self._is_waking = False

@@ -60,7 +60,8 @@ class CallingConnection(Connection):
         """Call the script's function; its library is sent only if the server lacks it."""
         packed = pack((b"FCALL", script.function, len(keys), *keys, *args))
         future = self._loop.create_future()
-        self._send(StoreCall(future, packed, script, slot, monotonic() + self._timeout_s))
+        until = monotonic() + self._timeout_s
+        self._send(StoreCall(future, packed, script, slot, until, expires=until))
         return future
 
     def ask(
@@ -75,14 +76,15 @@ class CallingConnection(Connection):
         form = self._forms.get((script.function, keys))
         if form is None:
             form = self._forms[script.function, keys] = CallForm.of(script, keys)
-        answer = Answer(read)
-        self._send(StepCall(form, args, slot, monotonic() + self._timeout_s, answer))
+        answer, until = Answer(read), monotonic() + self._timeout_s
+        self._send(StepCall(answer, b"", script, slot, until, expires=until, form=form, args=args))
         return answer
 
     def command(self, slot: int, *words: Word) -> asyncio.Future[Any]:
         """Send any command that does not block on the server."""
         future = self._loop.create_future()
-        self._send(StoreCall(future, pack(words), None, slot, monotonic() + self._timeout_s))
+        until = monotonic() + self._timeout_s
+        self._send(StoreCall(future, pack(words), None, slot, until, expires=until))
         return future
 
     def _advance(self) -> None:

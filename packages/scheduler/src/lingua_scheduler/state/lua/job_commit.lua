@@ -23,7 +23,7 @@ local function job_commit(ARGV)
   if record.attempt == attempt and record.node == node and record.cell == cell then
     local ends_at = redis.call('HGET', JOB .. job, 'ends_at')
     return { Reply.PLACED,
-      placement_text(job, ARGV[4], node, cell, instance, '0', ends_at, '') }
+      placement_text(job, ARGV[4], node, cell, instance, '0', ends_at, ' ') }
   end
   if record.node ~= '' or record.attempt + 1 ~= attempt then
     return { Reply.STALE_ATTEMPT, record.attempt }
@@ -37,5 +37,5 @@ local function job_commit(ARGV)
   end
   queue_remove(job, spec.demand)
   local n = { '0', 0, 0, '', ARGV[7], ARGV[8], instance }
-  return { Reply.PLACED, assign(job, spec, attempt, cell, node, n, policy) }
+  return { Reply.PLACED, assign(job, spec, attempt, cell, node, n, policy) .. ' ' }
 end

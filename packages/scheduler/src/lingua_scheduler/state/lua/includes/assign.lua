@@ -39,8 +39,8 @@ local function turn_nodes(spec)
   return nodes
 end
 
--- A placement for the reply, in one text: a list costs a thousandth of a millisecond for each of
--- its items.
+-- A placement for the reply in one text, because each item of a list costs as much. The caller adds
+-- why it has its node ('' if it had waited).
 local function placement_text(job, attempt, node, cell, instance, moved, ends_at, pool)
   return job .. ' ' .. attempt .. ' ' .. node .. ' ' .. cell .. ' ' .. instance .. ' ' .. moved
     .. ' ' .. ends_at .. ' ' .. pool

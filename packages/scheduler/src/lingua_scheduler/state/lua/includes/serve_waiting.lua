@@ -19,7 +19,7 @@ local function serve_demand(node, demand, policy, placed)
       if not n then return false end
       queue_remove(job, demand)
       local spec = cmsgpack.unpack(found[1])
-      placed[#placed + 1] = assign(job, spec, attempt, CELL, node, n, policy)
+      placed[#placed + 1] = assign(job, spec, attempt, CELL, node, n, policy) .. ' '
     end
   end
   return true
