@@ -269,17 +269,17 @@ def read_placement(raw: bytes, home: Cell) -> Placement:
     if how.isdecimal():  # the rank of its pool
         how = "pool" if how == "1" else "fallback"
     return Placement(
-        job,
-        int(attempt),
-        node,
-        cell,
-        instance,
-        moved == "1",
-        int(ends_at),
-        home.name,
-        pool,
-        how,
-        looked,
+        job=job,
+        attempt=int(attempt),
+        node=node,
+        cell=cell,
+        instance=instance,
+        context_reset=moved == "1",
+        ends_at_ms=int(ends_at),
+        home=home.name,
+        pool=pool,
+        how=how,
+        looked=looked,
     )
 
 
