@@ -19,7 +19,7 @@ import pytest
 from edge.live_server import JSON, Message, NewNode, pcm16, until
 from edge.locked import LOCKED, client_token, node_token
 from edge.many_servers import Company, Traveller, play
-from lingua_scheduler.runtime.job_builder import job_of_request
+from lingua_scheduler.state.records import job_id_of, request_scope
 
 if TYPE_CHECKING:
     from edge.live_server import Client
@@ -129,7 +129,7 @@ def test_a_request_is_one_job_and_one_answer_however_often_it_is_sent() -> None:
         for number, speaker in enumerate(speakers):
             told = answers(speaker.first), answers(speaker.second)
             for request in range(REQUESTS):
-                name = job_of_request(TENANT, "", f"r-{number}-{request}")
+                name = job_id_of(request_scope(TENANT, ""), f"r-{number}-{request}")
                 # In each session under one index, from the one job.
                 for one in told:
                     assert one[f"{number}/{request}"] == {(name, request)}
