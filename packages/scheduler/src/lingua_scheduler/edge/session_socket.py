@@ -31,6 +31,7 @@ from lingua_wire import from_client as m
 from lingua_wire.codec import CLIENT_MESSAGES, UNREADABLE, form_of, refusal_of, with_audio
 from lingua_wire.codes import CloseCode, ErrorCode
 from lingua_wire.errors import InvalidInput, InvalidLanguage, InvalidMessage
+from lingua_wire.from_client import AudioChunk
 from lingua_wire.languages import language
 from lingua_wire.to_client import (
     ErrorMessage,
@@ -375,7 +376,7 @@ class Talking:
             return
         self._seen[type(message)].value += 1
         try:
-            if type(message) is not m.AudioChunk:
+            if type(message) is not AudioChunk:
                 # Messages without a session id (rooms, signalling) belong to this session.
                 if getattr(message, "session_id", self._session_id) != self._session_id:
                     raise ForeignSession
@@ -385,8 +386,12 @@ class Talking:
             else:
                 if self._speech_problem:
                     self._forbid()
-                payload, client_ts_ms = message.payload or b"", message.client_timestamp_ms
-                self._input.audio(payload, message.seq, message.is_final, client_ts_ms)
+                self._input.audio(
+                    message.payload or b"",
+                    message.seq,
+                    message.is_final,
+                    message.client_timestamp_ms,
+                )
         except (InvalidInput, InvalidToken, Forbidden) as problem:
             self._socket.refuse(code_of(problem), str(problem))
         else:

@@ -215,8 +215,9 @@ class Deliverer:
             return now_ms - times.early_since_ms > OVERDUE_MS
         if not self.window.open:
             # Others may have spoken: a listener reads its outbox now and then, also after it left.
-            is_listening = self.delivered.has_received or self.is_in_room()
-            return is_listening and now_ms - times.looked_at_ms > LISTEN_MS
+            if now_ms - times.looked_at_ms <= LISTEN_MS:
+                return False
+            return self.delivered.has_received or self.is_in_room()
         return now_ms - max(self.window.waiting_since_ms, times.looked_at_ms) > LOOK_MS
 
     def _has_read_on(self, now_ms: float) -> bool:

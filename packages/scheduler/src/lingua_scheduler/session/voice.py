@@ -73,9 +73,9 @@ class EnergyDetector:
     def is_voice(self, pcm: bytes | memoryview) -> bool:
         """Tell whether any part of this chunk is louder than silence and than the noise."""
         size = len(pcm)
-        if size > self._window_bytes:
-            return self._is_voice_in_any_window(memoryview(pcm))
         if size != self._picked_bytes:
+            if size > self._window_bytes:
+                return self._is_voice_in_any_window(memoryview(pcm))
             self._picked_bytes = size
             self._pick = picker(size // SAMPLE_BYTES, SAMPLES_LOOKED_AT)
         # `pcm16_level` in place: this is done for every chunk.
@@ -84,18 +84,19 @@ class EnergyDetector:
         mean, norm = sum(samples) / count, hypot(*samples)
         variance = norm * norm / count - mean * mean
         level = sqrt(variance) / FULL_SCALE if variance > 0 else 0.0
-        if level < self._floor:
+        floor = self._floor
+        if level < floor:
             # A whole window lowers the floor at once, a shorter one in proportion, because the
             # level of a few milliseconds is inexact.
             weight = size / self._bytes_per_ms / WINDOW_MS
-            self._floor += (level - self._floor) * (min(1, weight))
+            self._floor = floor = floor + (level - floor) * (min(1, weight))
         if level < self._lowest:  # noqa: PLR1730 a call for every chunk
             self._lowest = level
-        self._span_left_bytes -= size
-        if self._span_left_bytes <= 0:
-            self._end_span()
+        self._span_left_bytes = left_bytes = self._span_left_bytes - size
+        if left_bytes <= 0:
+            floor = self._end_span()
         factor = VOICE_OFF_FACTOR if self._is_voice else VOICE_ON_FACTOR
-        self._is_voice = is_voice = level >= SILENCE_LEVEL and level >= self._floor * factor
+        self._is_voice = is_voice = level >= SILENCE_LEVEL and level >= floor * factor
         return is_voice
 
     def _is_voice_in_any_window(self, chunk: memoryview) -> bool:
@@ -104,12 +105,14 @@ class EnergyDetector:
             found |= self.is_voice(chunk[start : start + size])
         return found
 
-    def _end_span(self) -> None:
+    def _end_span(self) -> float:
+        """Begin the next span and return the floor, which may have risen."""
         risen = min(self._lowest, self._lowest_before, FLOOR_LEVEL_MAX)
-        self._floor = max(self._floor, risen)
+        self._floor = floor = max(self._floor, risen)
         self._lowest_before = self._lowest
         self._lowest = inf
         self._span_left_bytes = FLOOR_SPAN_MS * self._bytes_per_ms
+        return floor
 
 
 class Preroll:
