@@ -76,6 +76,11 @@ class SpeechMetrics:
             {"fate": ("delivered", "silent", "failed", "skipped")},
         )
 
+    def count_chunk(self, size: int) -> None:
+        """Count a chunk of so many bytes: one call for each of the many chunks."""
+        self.audio_chunks_total.value += 1
+        self.audio_bytes_total.value += size
+
 
 class StreamMetrics:
     """Nodes that listen while one speaks, and what comes of it."""

@@ -64,10 +64,8 @@ class SpeechInput:
 
     __slots__ = (
         "_backlog",
-        "_bytes_total",
         "_changes_wait",
         "_chunk_bytes_max",
-        "_chunks_total",
         "_clock",
         "_cut_timer",
         "_is_pcm16",
@@ -77,6 +75,7 @@ class SpeechInput:
         "_silent_before_ms",
         "_silent_noted_ms",
         "_sliced_turn",
+        "_speech_metrics",
         "_streams",
         "_timer",
         "_timer_at_ms",
@@ -95,8 +94,7 @@ class SpeechInput:
         self._changes_wait = False
         self._lifecycle = uses.lifecycle
         self._clock = uses.clock
-        self._chunks_total = uses.metrics.speech.audio_chunks_total
-        self._bytes_total = uses.metrics.speech.audio_bytes_total
+        self._speech_metrics = uses.metrics.speech
         self._is_pcm16 = uses.languages.profile.audio.name == "pcm16"
         # Opaque audio cannot be sliced: a chunk of it is an utterance at most.
         self._chunk_bytes_max = NEVER_BYTES if self._is_pcm16 else opaque_bytes_max
@@ -149,8 +147,7 @@ class SpeechInput:
             return
         if self._changes_wait:
             self._reach_change(seq)
-        self._chunks_total.value += 1
-        self._bytes_total.value += size
+        self._speech_metrics.count_chunk(size)
         if is_draining:
             self._refuse(data, seq, "shutdown")
             return
