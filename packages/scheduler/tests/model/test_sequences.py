@@ -109,6 +109,25 @@ def test_the_clock_of_a_gap_is_not_put_back_by_later_arrivals(machine) -> None:
     assert not twin.sessions["s1"].lanes["es"].holes()
 
 
+def test_a_job_that_must_wait_may_get_the_slot_that_it_leaves(machine) -> None:
+    """Its node has begun anew, and no other may take it: queued, it is placed in the same step."""
+    machine.begin(POLICIES[0], abilities=[0, 0], slots=1, acks=False)
+    paired = next(at for at, want in enumerate(DEMANDS) if want.text.endswith("eu,gpu|n1"))
+    for demand in (0, paired):
+        machine.submit(
+            0, "es", demand, 0, unwanted=False, turn="", part="whole", preferred=None, park=0,
+            audio=False,
+        )  # fmt: skip
+    machine.a_while_passes_in_good_health()
+    machine.register(0, 0, 1, acks=False, fresh=True, drain=False, streams=0)
+    machine.a_while_passes_in_good_health()
+    machine.the_server_holds_what_the_twin_holds()
+
+    (held,) = [at for at in machine.held() if machine.requests[at][2].demand.endswith("eu,gpu|n1")]
+    session, job, _ = machine.requests[held]
+    assert machine.home(session)[1].jobs[job].job.attempt == 2
+
+
 # Calls that go together: the store remembers between them what it has read.
 
 SAY, ANSWER = False, True
