@@ -44,6 +44,8 @@ CAN = capability(
     Declared(services={"asr": (), "nmt": (), "tts": ()}, pairs=(("en", "es"),))
 ).packed()
 TIES = 1_048_576
+# `includes/job_timers.lua`
+TIMERS_AT_ONCE = 512
 POLICY = FleetPolicy(in_flight_max=1000, outbox_max=100_000)
 # More nodes than are read at a time, of different sizes so that their order changes in steps.
 SLOTS = {f"n{number:02}": 2 + number % 5 for number in range(20)}
@@ -272,3 +274,25 @@ def test_of_a_timer_that_changes_twice_the_last_change_is_written(run) -> None:
         assert await fleet.timers() == {again}
 
     run(scenario, {"n01": 4})
+
+
+def test_a_batch_with_more_timers_than_one_command_takes_sets_all_of_them(run) -> None:
+    """Utterances in very many languages: some timers are written before the end of the batch."""
+
+    async def scenario(fleet: Fleet) -> None:
+        calls, jobs = [], set()
+        for index in range(2):
+            languages = []
+            for number in range(TIMERS_AT_ONCE // 2 + 50):
+                job = job_id_of("s1", f"{index} {number}")
+                spec = JobSpec(session="s1", index=index, lane=f"l{number}", demand=DEMAND)
+                languages.append((job, spec, b"body", 0))
+                jobs.add(job)
+            calls.append(partial(fleet.store.jobs.submit_all, CELL, languages))
+        before = await fleet.commands()
+        await at_once(fleet, calls)
+        after = await fleet.commands()
+        assert after["fcall"] - before["fcall"] == 1
+        assert await fleet.timers() == jobs
+
+    run(scenario, {"n1": 2000})

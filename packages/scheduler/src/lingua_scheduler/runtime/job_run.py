@@ -125,8 +125,7 @@ class JobRun(msgspec.Struct):
     def settled(self, outcome: str, reported_at_ms: float, now_ms: float) -> None:
         """Note the outcome, which is in the store."""
         self.times.result, self.times.settled = reported_at_ms, now_ms
-        if self.state not in FINAL_STATES:
-            self.state, self.outcome = FINISHED, outcome  # as `finish` does
+        self.finish(outcome)
 
     def released(self, now_ms: float) -> None:
         """Note that the outcome is delivered."""
