@@ -80,7 +80,7 @@ class Client:
         until = time.monotonic() + READY_S
         while True:
             try:
-                first = BenchmarkSession(self.tally, self._take)
+                first = self._speaker()
                 await first.open(f"{SOCKETS}/ws/session")
                 break
             except OSError:
@@ -89,9 +89,13 @@ class Client:
                 await asyncio.sleep(0.1)
         self._speakers = [first]
         for _ in range(SESSIONS - 1):
-            speaker = BenchmarkSession(self.tally, self._take)
+            speaker = self._speaker()
             await speaker.open(f"{SOCKETS}/ws/session")
             self._speakers.append(speaker)
+
+    def _speaker(self) -> BenchmarkSession:
+        # A name is for a client that may ask again; the jobs of the other systems have none.
+        return BenchmarkSession(self.tally, self._take, names_requests=False)
 
     async def one(self, number: int) -> str:
         """Submit one utterance and return its translation; the sessions speak in turn."""

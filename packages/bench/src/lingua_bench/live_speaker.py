@@ -97,10 +97,17 @@ class BenchmarkSession(WSListener):
     """One session: sends utterances, and checks that each outcome comes once and in order."""
 
     def __init__(
-        self, tally: Tally, on_outcome: OnOutcome | None = None, *, wants_partials: bool = False
+        self,
+        tally: Tally,
+        on_outcome: OnOutcome | None = None,
+        *,
+        wants_partials: bool = False,
+        names_requests: bool = True,
     ) -> None:
         self.tally = tally
         self._wants_partials = wants_partials
+        # Whole utterances have a request id, so that each could be asked for again.
+        self._names_requests = names_requests
         self.on_outcome = on_outcome
         self.session_id = ""
         # Utterance index -> when it was sent, oldest first; the next index and frame number.
@@ -140,7 +147,7 @@ class BenchmarkSession(WSListener):
                 audio=audio,
                 audio_format="pcm16",
                 sample_rate=SAMPLE_RATE,
-                request_id=f"r{index}",
+                request_id=f"r{index}" if self._names_requests else None,
                 # The outcome is what it waits for.
                 wants_acceptance=False,
             )
