@@ -17,6 +17,7 @@ from lingua_scheduler.state.scripts import load_scripts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lingua_scheduler.state.calls import CallForm
     from lingua_scheduler.state.connection import Connection
     from lingua_scheduler.state.script import Script, Word
     from lingua_scheduler.steps import Answer
@@ -55,15 +56,14 @@ class Lived:
 
     async def ask(
         self,
-        script: Script,
-        slot: int,
-        keys: tuple[Word, ...],
+        form: CallForm,
         args: tuple[Word, ...],
         read: Callable[[Any], Any],
+        size: int,
     ) -> Any:
         """The same for a step; calls of one turn of the loop go together."""
-        await self._let_pass(slot, keys, args)
-        return await self._connection.ask(script, slot, keys, args, read)
+        await self._let_pass(form.slot, form.keys, args)
+        return await self._connection.ask(form, args, read, size)
 
     async def _pass(self, slot: int, keys: tuple[Word, ...], now_ms: int) -> None:
         at_ms = self._told_ms.get(keys[0], now_ms)
@@ -98,13 +98,9 @@ class Steps:
             return run(script, slot, keys, at_its_time(args))
 
         def told_step(
-            script: Script,
-            slot: int,
-            keys: tuple[Word, ...],
-            args: tuple[Word, ...],
-            read: Callable[[Any], Any],
+            form: CallForm, args: tuple[Word, ...], read: Callable[[Any], Any], size: int
         ) -> Answer[Any]:
-            return ask(script, slot, keys, at_its_time(args), read)
+            return ask(form, at_its_time(args), read, size)
 
         connection.run = told  # type: ignore[method-assign]
         connection.ask = told_step  # type: ignore[method-assign]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from edge.live_server import Node, Stage, play, until
 from lingua_scheduler.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from lingua_scheduler.state.calls import CallForm
 
 pytestmark = pytest.mark.store
 
@@ -81,9 +84,9 @@ class LosesAnswers:
             await self._connection.run(script, *args)
         raise StoreUnavailable("test", "the answer was lost")
 
-    async def ask(self, script: Any, *call: Any) -> Any:
-        *args, read = call
-        return read(await self.run(script, *args))
+    async def ask(self, form: CallForm, args: tuple[Any, ...], read: Any, size: int) -> Any:
+        del size
+        return read(await self.run(form.script, form.slot, form.keys, args))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)

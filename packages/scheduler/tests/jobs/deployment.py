@@ -81,8 +81,9 @@ class TracedRunner(ScriptRunner):
         return self.traced(name, cell, args)
 
     async def ask(
-        self, name: str, cell: Cell, args: tuple[Word, ...], read: Callable[[Any], Any]
+        self, name: str, cell: Cell, args: tuple[Word, ...], read: Callable[[Any], Any], size: int
     ) -> Any:
+        del size  # every call goes alone
         return read(await self.traced(name, cell, args))
 
     async def traced(self, name: str, cell: Cell, args: tuple[Word, ...]) -> list[Any]:

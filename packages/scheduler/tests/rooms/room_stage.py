@@ -28,6 +28,7 @@ from lingua_scheduler.rooms.guesses import Guesses
 from lingua_scheduler.rooms.membership import RoomMembership
 from lingua_scheduler.rooms.service import RoomService
 from lingua_scheduler.runtime.peer_writer import PeerWriter
+from lingua_scheduler.state.calls import CallForm
 from lingua_scheduler.state.keys import Cell, Cells
 from lingua_scheduler.state.link import LinkOptions
 from lingua_scheduler.state.retry import StoreRetry
@@ -150,9 +151,9 @@ class LossyConnection:
         self.loses.discard(script.name)
         return asyncio.ensure_future(self._lose(answer))
 
-    async def ask(self, script: Script, *call: Any) -> Any:
-        *args, read = call
-        return read(await self.run(script, *args))
+    async def ask(self, form: CallForm, args: tuple[Word, ...], read: Any, size: int) -> Any:
+        del size
+        return read(await self.run(form.script, form.slot, form.keys, args))
 
     async def _lose(self, answer: asyncio.Future[Any]) -> None:
         await answer

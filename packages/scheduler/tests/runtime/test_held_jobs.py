@@ -19,20 +19,20 @@ pytestmark = pytest.mark.store
 def test_only_the_latest_jobs_are_remembered(
     store: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "HOMES_MAX", 2)
+    monkeypatch.setattr(module, "HOMES_KEPT", 2)
 
     async def scenario(here: BareInstance) -> None:
         worker = await here.node()
         speaker = await here.speaker()
         jobs = []
-        for number in range(3):
+        for number in range(4):
             speaker.say()
             jobs.append(await worker.job(number))
             await worker.report(jobs[-1])
         worker.socket.take()
         for job in jobs:
             await worker.report(job)
-        assert acks(worker) == ["unknown", "accepted", "accepted"]
+        assert acks(worker) == ["unknown", "unknown", "accepted", "accepted"]
 
     play(store, scenario)
 

@@ -49,9 +49,18 @@ def step(
     policy: bytes = POLICY,
     payload: bytes = b"text",
 ) -> StepCall:
-    form = CallForm.of(load_scripts()["job_settle"], cell.keys)
-    args = (now_ms, policy, *report(job, payload))
-    return StepCall(Answer(), b"", form.script, cell.slot, 1.0, expires=1.0, form=form, args=args)
+    form = CallForm.of(load_scripts()["job_settle"], cell.slot, cell.keys)
+    return StepCall(
+        Answer(),
+        b"",
+        form.script,
+        form.slot,
+        1.0,
+        expires=1.0,
+        form=form,
+        args=(now_ms, policy, *report(job, payload)),
+        size=len(payload),
+    )
 
 
 def report(job: str, payload: bytes = b"text") -> tuple[Any, ...]:
@@ -137,8 +146,9 @@ def test_each_call_of_a_batch_gets_its_own_answer_on_a_server_that_lacks_the_lib
 
 
 def ask(connection: SingleConnection, name: str, *args: Any) -> Any:
-    script = load_scripts()[name]
-    return connection.ask(script, CELL.slot, CELL.keys, (0, POLICY, *args), list)
+    form = CallForm.of(load_scripts()[name], CELL.slot, CELL.keys)
+    size = sum(len(word) for word in args if isinstance(word, bytes))
+    return connection.ask(form, (0, POLICY, *args), list, size)
 
 
 def spec_of(session: str) -> bytes:

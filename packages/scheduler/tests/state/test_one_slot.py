@@ -17,6 +17,7 @@ from lingua_scheduler.peers.messages import RoomChanged
 from lingua_scheduler.peers.presence import Directory
 from lingua_scheduler.peers.sender import PeerSender
 from lingua_scheduler.peers.stream import InboxStream
+from lingua_scheduler.state.calls import CallForm
 from lingua_scheduler.state.caption_scripts import CaptionScripts
 from lingua_scheduler.state.cluster import key_slot
 from lingua_scheduler.state.keys import Cell, Cells, InstanceKeys, family_of
@@ -214,14 +215,12 @@ def keys_of(words: list[str]) -> list[str]:
 
 async def use_a_batch(connection: SingleConnection) -> None:
     """Two calls of one turn of the loop."""
-    script, cell = load_scripts()["job_settle"], Cell("replies", 0)
+    cell = Cell("replies", 0)
+    form = CallForm.of(load_scripts()["job_settle"], cell.slot, cell.keys)
     policy = pack(FleetPolicy().for_jobs())
     words = ("n1", "completed", "-", b"", b"")
     connection.command(0, "PING")  # the first call of a turn may leave alone
-    both = [
-        connection.ask(script, cell.slot, cell.keys, (0, policy, job(n), 1, *words), list)
-        for n in (1, 2)
-    ]
+    both = [connection.ask(form, (0, policy, job(n), 1, *words), list, size=0) for n in (1, 2)]
     for answer in both:
         await answer
 

@@ -306,18 +306,22 @@ class Admission:
         for the audio again, and those languages would get it twice.
         """
         answers = await self.parts.submission.submit(jobs)
-        if len(jobs) > 1:
-            for job, answer in zip(jobs[1:], answers[1:], strict=True):
-                self.tasks.start(self._answered(utterance, job, answer))
-        await self._answered(utterance, jobs[0], answers[0])
+        for job, answer in zip(jobs, answers, strict=True):
+            if answer.reply in TAKEN:
+                self._taken(job)
+                self._answered(utterance, job, answer)
+            else:
+                self.tasks.begin(self._not_taken(utterance, job, answer))
 
-    async def _answered(self, utterance: PendingUtterance, job: LiveJob, answer: Submitted) -> None:
-        """Act on the store's answer for one language of an utterance."""
+    async def _not_taken(
+        self, utterance: PendingUtterance, job: LiveJob, answer: Submitted
+    ) -> None:
+        """Act on the store's answer for a language that it refused, or had already."""
+        self._answered(utterance, job, await self._entered(job, answer))
+
+    def _answered(self, utterance: PendingUtterance, job: LiveJob, answer: Submitted) -> None:
+        """Note the final answer for one language of an utterance."""
         parts = self.parts
-        if answer.reply in TAKEN:
-            self._taken(job)
-        else:
-            answer = await self._entered(job, answer)
         is_taken = answer.reply in ADMITTED
         parts.acceptances.answered(utterance, is_taken)
         if not parts.backlog.waiting:
@@ -325,7 +329,7 @@ class Admission:
         if not is_taken:
             return
         if utterance.in_turn and (answer.reply is Reply.QUEUED or parts.backlog.waiting):
-            await self._make_room()
+            self.tasks.begin(self._make_room())
         if answer.code in UNSERVED:
             parts.replies.unserved(job, answer)
 

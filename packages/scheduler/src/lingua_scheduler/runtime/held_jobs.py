@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,8 +12,9 @@ if TYPE_CHECKING:
     from lingua_scheduler.state.keys import Cell
     from lingua_scheduler.state.records import Placement
 
-# Jobs whose cell is remembered after they left: their nodes may still report them.
-HOMES_MAX = 8192
+# Jobs whose cell is remembered after they left, because their nodes may still report them: the
+# latest so many at least, and at most twice as many.
+HOMES_KEPT = 4096
 
 
 class HeldJobs:
@@ -25,8 +25,10 @@ class HeldJobs:
         self._jobs: dict[str, LiveJob] = {}
         # Returns a job that a node here holds, without a call of ours.
         self.get: Callable[[str], LiveJob | None] = self._jobs.get
-        # The cell of every job that was lately on a node here.
-        self._homes: OrderedDict[str, Cell] = OrderedDict()
+        # The cell of every job that was lately on a node here: the latest, and those before them,
+        # which are forgotten together.
+        self._homes: dict[str, Cell] = {}
+        self._former_homes: dict[str, Cell] = {}
 
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._jobs
@@ -50,13 +52,14 @@ class HeldJobs:
 
     def remember(self, job_id: str, home: Cell) -> None:
         """Remember the cell of a job that a node here has or had."""
-        self._homes[job_id] = home
-        if len(self._homes) > HOMES_MAX:
-            self._homes.popitem(last=False)
+        homes = self._homes
+        homes[job_id] = home
+        if len(homes) >= HOMES_KEPT:
+            self._homes, self._former_homes = {}, homes
 
     def home_of(self, job_id: str) -> Cell | None:
         """Return the cell of a job that was lately on a node here."""
-        return self._homes.get(job_id)
+        return self._homes.get(job_id) or self._former_homes.get(job_id)
 
     def remove(self, job_id: str, node: str) -> None:
         """Note that a job is not on that node any more."""

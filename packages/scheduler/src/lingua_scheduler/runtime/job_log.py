@@ -12,9 +12,12 @@ import re
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from lingua_cli.logs import JOBS, EventLog, plain_words
 from lingua_scheduler.config import LogSettings
 from lingua_scheduler.runtime.job import trace_in
+from lingua_scheduler.session.timeline import Marks  # noqa: TC001 msgspec reads it
 from lingua_scheduler.state.reply import Reply
 
 if TYPE_CHECKING:
@@ -23,13 +26,15 @@ if TYPE_CHECKING:
     from lingua_scheduler.jobs.dispatcher import Move
     from lingua_scheduler.runtime.job import LiveJob
     from lingua_scheduler.runtime.session_state import SessionRecord
-    from lingua_scheduler.session.timeline import Marks
     from lingua_scheduler.state.job_record import JobRecord
     from lingua_scheduler.state.records import Placement, Released, Submitted
     from lingua_wire.from_node import JobResult
 
 # How many ended jobs are kept: the last seconds of a busy instance, minutes of an idle one.
 ENDED_MAX = 4096
+# How many of them are packed together: thousands of small objects that are kept for some seconds,
+# among others that are not, would make all memory of the usual path slower.
+PACKED_TOGETHER = 64
 WITHOUT_RESULT = frozenset({"failed", "expired", "cancelled", "missing"})
 BECOMES = {Reply.PLACED: "placed", Reply.QUEUED: "queued", Reply.SETTLED: "ended"}
 # The lowest score of each band of nodes that cannot take work; as in includes/node_score.lua.
@@ -58,6 +63,10 @@ class EndedJob(NamedTuple):
     at_ms: int
 
 
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(list[EndedJob]).decode
+
+
 class JobLog:
     """Logs what happens to the jobs of one instance."""
 
@@ -67,12 +76,15 @@ class JobLog:
         self._quotes = settings.node_errors == "words"
         # Every step is logged; checked before a line is built.
         self.logs_all = settings.jobs == "all"
-        # Plain rows; an `EndedJob` is made only when one is asked for.
-        self._ended: deque[tuple[object, ...]] = deque(maxlen=ENDED_MAX)
+        # Plain rows, and packed ones; an `EndedJob` is made only when one is asked for.
+        self._fresh: list[tuple[object, ...]] = []
+        self._packed: deque[bytes] = deque(maxlen=ENDED_MAX // PACKED_TOGETHER)
 
     def latest_ends(self) -> Iterator[EndedJob]:
         """Return the jobs that ended lately, the oldest first."""
-        return map(EndedJob._make, self._ended)
+        for packed in list(self._packed):
+            yield from _unpack(packed)
+        yield from map(EndedJob._make, list(self._fresh))
 
     # Placement
 
@@ -134,7 +146,8 @@ class JobLog:
         trace, node, marks = session.trace_id, "", None
         if job is not None:
             trace, node, marks = job.assign.trace_id, job.run.current.node, job.times
-        self._ended.append(
+        fresh = self._fresh
+        fresh.append(
             (
                 outcome.job,
                 session.id,
@@ -150,6 +163,9 @@ class JobLog:
                 at_ms,
             )
         )
+        if len(fresh) == PACKED_TOGETHER:
+            self._packed.append(_pack(fresh))
+            fresh.clear()
         if self.logs_all or outcome.kind in WITHOUT_RESULT:
             self._log_end(session.id, outcome, trace, node, marks)
 

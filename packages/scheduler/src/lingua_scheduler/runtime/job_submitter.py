@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.state.reply import UNPLACEABLE, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from lingua_scheduler.clock import Clock
     from lingua_scheduler.jobs.dispatcher import Dispatcher
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from lingua_scheduler.runtime.job_log import JobLog
     from lingua_scheduler.runtime.job_table import JobTable
     from lingua_scheduler.runtime.placement_metrics import PlacementMetrics
-    from lingua_scheduler.state.records import Placement, Submitted
+    from lingua_scheduler.state.records import JobSpec, Placement, Submitted
     from lingua_scheduler.state.retry import StoreRetry
     from lingua_scheduler.tasks import Tasks
 
+# A job as the store is given it: id, spec, body, and how it is parked.
+SubmittedRow: TypeAlias = "tuple[str, JobSpec, bytes, int]"
 # Answers to a submit that end a job because no node could take it.
 GIVEN_UP = frozenset({Reply.QUEUE_FULL, Reply.SETTLED})
 
@@ -50,28 +52,51 @@ class JobSubmitter:
         return answer
 
     async def submit_all(self, jobs: Sequence[LiveJob]) -> list[Submitted]:
-        """Submit the jobs of one utterance in one step: none is stored without the others."""
-        first, rows = jobs[0], []
+        """Submit the jobs of one utterance; repeated while the store is unavailable."""
+        try:
+            answers = await self.call(jobs)
+        except StoreUnavailable:
+            answers = await self.call_until_stored(jobs)
+        self.submitted(jobs, answers)
+        return answers
+
+    def call(self, jobs: Sequence[LiveJob]) -> Awaitable[list[Submitted]]:
+        """Ask the store once to take the jobs of one utterance: all of them, or none.
+
+        This and the next two are the steps of `submit_all`, for who takes them without a coroutine
+        of its own.
+        """
         for job in jobs:
             self.jobs.add(job)
-            body = job.body() if self.is_shared else job.bare_body()
-            rows.append((job.id, job.spec, body, 0))
+        return self._send(jobs[0], self._rows_of(jobs))
+
+    async def call_until_stored(self, jobs: Sequence[LiveJob]) -> list[Submitted]:
+        """Ask again, after a call that the store did not answer."""
+        self.counts.unavailable()
+        for job in jobs:
+            job.stored()
+        # A job that ends meanwhile is not added again.
+        first, rows = jobs[0], self._rows_of(jobs)
+        answers = await self.retry.until_stored(
+            lambda: self._send(first, rows), partial(self._unavailable, first)
+        )
+        for job, answer in zip(jobs, answers, strict=True):
+            self._push_if_lost(job, answer)
+        return answers
+
+    def _rows_of(self, jobs: Sequence[LiveJob]) -> list[SubmittedRow]:
+        """Return what the store is given of jobs."""
+        is_shared = self.is_shared
+        return [(job.id, job.spec, job.body() if is_shared else job.bare_body(), 0) for job in jobs]
+
+    def _send(self, first: LiveJob, rows: Sequence[SubmittedRow]) -> Awaitable[list[Submitted]]:
         audio = first.audio if first.spec.audio else b""
-        submit, perform = self.dispatcher.submit_all, self.effects.perform
-        try:
-            answers = await submit(first.home, rows, audio, perform)
-        except StoreUnavailable:
-            self.counts.unavailable()
-            for job in jobs:
-                job.stored()
-            answers = await self.retry.until_stored(
-                lambda: submit(first.home, rows, audio, perform), partial(self._unavailable, first)
-            )
-            for job, answer in zip(jobs, answers, strict=True):
-                self._push_if_lost(job, answer)
+        return self.dispatcher.submit_all(first.home, rows, audio, self.effects.perform)
+
+    def submitted(self, jobs: Sequence[LiveJob], answers: list[Submitted]) -> None:
+        """Note the store's answers, and do what they ask for."""
         for job, answer in zip(jobs, answers, strict=True):
             self._submitted(job, answer)
-        return answers
 
     def _unavailable(self, job: LiveJob) -> None:
         self.counts.unavailable()

@@ -116,21 +116,13 @@ class NodeReports:
                 await self._give_back(node, job, home, result)
                 return
         payload = self._payload_of(job, result) if verdict.kind == "completed" else b""
-        settle = partial(
-            self.store.jobs.settle,
-            home,
-            result.job_id,
-            result.attempt_id,
-            node.id,
-            kind=verdict.kind,
-            reason=verdict.reason,
-            payload=payload,
-        )
         try:
-            answer = await settle()
+            answer = await self._settle(home, node.id, result, verdict, payload)
         except StoreUnavailable:
+            settle = partial(self._settle, home, node.id, result, verdict, payload)
             answer = await self.retry.until_stored(settle)
         if answer.reply is not SETTLED:
+            settle = partial(self._settle, home, node.id, result, verdict, payload)
             answer = await self._not_settled(job, answer, settle)
         is_news = job is not None and answer.reply is Reply.ALREADY and not job.times.settled
         if job is not None and (answer.reply is SETTLED or is_news):
@@ -144,6 +136,25 @@ class NodeReports:
         if job is not None and is_news:
             # The answer that carried the outcome was lost.
             await job.owner.recover()
+
+    def _settle(
+        self,
+        home: Cell,
+        node: str,
+        result: JobResult,
+        verdict: Verdict,
+        payload: bytes | tuple[bytes, bytes],
+    ) -> Awaitable[Settled]:
+        """End a job in the store."""
+        return self.store.jobs.settle(
+            home,
+            result.job_id,
+            result.attempt_id,
+            node,
+            kind=verdict.kind,
+            reason=verdict.reason,
+            payload=payload,
+        )
 
     async def _failed(
         self, node: LiveNode, job: LiveJob | None, result: JobResult, verdict: Verdict

@@ -12,6 +12,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lingua_scheduler.errors import StoreUnavailable
 from lingua_scheduler.runtime.job_builder import spec_of_owner
 from lingua_scheduler.state.records import Submitted
 from lingua_scheduler.state.reply import Reply
@@ -64,7 +65,11 @@ class Submission:
             if jobs[0].spec.sound and self.requests.is_spread:
                 answers = [await self._claim(job) for job in jobs]
             else:
-                answers = await self.submitter.submit_all(jobs)
+                try:
+                    answers = await self.submitter.call(jobs)
+                except StoreUnavailable:
+                    answers = await self.submitter.call_until_stored(jobs)
+                self.submitter.submitted(jobs, answers)
             for answer in answers:
                 if answer.reply in AGAIN:
                     return await self._submit_again(jobs, answers)

@@ -14,13 +14,15 @@ import msgspec
 from lingua_wire.shared import Timeline
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lingua_wire.shared import ServiceTimings
 
 # Numbers of a node are not trusted: infinities would make the arithmetic fail.
 STAGE_MS_MAX = 86_400_000.0
 
 
-class Marks(msgspec.Struct, gc=False):
+class Marks(msgspec.Struct, gc=False, array_like=True):
     """The events of one utterance, in milliseconds of one monotonic clock; 0: not yet."""
 
     speech_end: float = 0.0
@@ -71,35 +73,44 @@ class Marks(msgspec.Struct, gc=False):
 def timeline(marks: Marks) -> Timeline:
     """Return the parts of an utterance's time; they are never negative and sum to the total."""
     # Written out part by part: it is computed for every outcome.
-    asked, placed = marks.queued, marks.placed
+    cut, asked, placed, push = marks.cut, marks.queued, marks.placed, marks.push
     if not asked:
         # The end of the placement call and the time of placement: equal unless the job was queued.
         asked = placed = max(marks.submit, placed)
-    push, accepted, result, settled = marks.push, marks.accepted, marks.result, marks.settled
     first_push = marks.first_push or push
-    half_before = marks.speech_end - 0.5
+    accepted, result, settled = marks.accepted, marks.result, marks.settled
+    accepted = max(accepted, push)  # a node need not say that it has the job
+    start = marks.speech_end
     end = marks.delivered or marks.released
     if not end:
-        end = max((marks.cut, asked, placed, first_push, push, accepted, result, settled))
-    last = max(int(end - half_before), 0)
-    # Each mark is moved between its neighbours; one that is missing lies before all of them. `int`
-    # rounds negative values up to at most 0. No function does it, because calls cost more.
-    at = int(marks.cut - half_before)
-    at_cut = at if 0 < at < last else 0 if at <= 0 else last
-    at = int(asked - half_before)
-    at_asked = at if at_cut < at < last else at_cut if at <= at_cut else last
-    at = int(placed - half_before)
-    at_placed = at if at_asked < at < last else at_asked if at <= at_asked else last
-    at = int(first_push - half_before)
-    at_first = at if at_placed < at < last else at_placed if at <= at_placed else last
-    at = int(push - half_before)
-    at_push = at if at_first < at < last else at_first if at <= at_first else last
-    at = int(accepted - half_before)
-    at_accepted = at if at_push < at < last else at_push if at <= at_push else last
-    at = int(result - half_before)
-    at_result = at if at_accepted < at < last else at_accepted if at <= at_accepted else last
-    at = int(settled - half_before)
-    at_settled = at if at_result < at < last else at_result if at <= at_result else last
+        end = max((cut, asked, placed, first_push, push, accepted, result, settled))
+    if not (
+        start
+        <= cut
+        <= asked
+        <= placed
+        <= first_push
+        <= push
+        <= accepted
+        <= result
+        <= settled
+        <= end
+    ):
+        end = max(start, end)
+        cut, asked, placed, first_push, push, accepted, result, settled = _in_order(
+            start, (cut, asked, placed, first_push, push, accepted, result, settled), end
+        )
+    # `int` rounds down: nothing is before the start.
+    half_before = start - 0.5
+    last = int(end - half_before)
+    at_cut = int(cut - half_before)
+    at_asked = int(asked - half_before)
+    at_placed = int(placed - half_before)
+    at_first = int(first_push - half_before)
+    at_push = int(push - half_before)
+    at_accepted = int(accepted - half_before)
+    at_result = int(result - half_before)
+    at_settled = int(settled - half_before)
     asr, nmt, tts = 0, 0, 0
     if marks.asr_ms or marks.nmt_ms or marks.tts_ms:
         asr, nmt, tts = _stages(marks, at_result - at_accepted)
@@ -118,6 +129,15 @@ def timeline(marks: Marks) -> Timeline:
         order_wait_ms=last - at_settled,
         total_ms=last,
     )
+
+
+def _in_order(start: float, marks: Iterable[float], end: float) -> list[float]:
+    """Return marks of which each was moved between its neighbours, and between start and end."""
+    before, moved = start, []
+    for mark in marks:
+        before = min(max(before, mark), end)
+        moved.append(before)
+    return moved
 
 
 def _stages(marks: Marks, span_ms: int) -> tuple[int, int, int]:

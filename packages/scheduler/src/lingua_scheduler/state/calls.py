@@ -71,19 +71,23 @@ class StoreCall(msgspec.Struct, eq=False):
 
 
 class CallForm(NamedTuple):
-    """What all calls of a script on one cell begin with."""
+    """What all calls of a script on one cell have in common."""
 
     script: Script
+    slot: int
+    keys: tuple[Word, ...]
     # The first words of a call alone, and of a batch.
     alone: tuple[Word, ...]
     batch: tuple[Word, ...]
 
     @classmethod
-    def of(cls, script: Script, keys: tuple[Word, ...]) -> CallForm:
-        """Return the form of a script's calls on the keys of a cell."""
+    def of(cls, script: Script, slot: int, keys: tuple[Word, ...]) -> CallForm:
+        """Return the form of a script's calls on the keys of a cell, which are in that slot."""
         together = script.library.script(BATCH).function
         return cls(
             script,
+            slot,
+            keys,
             alone=(b"FCALL", script.function, len(keys), *keys),
             batch=(b"FCALL", together, len(keys), *keys),
         )
@@ -96,6 +100,8 @@ class StepCall(StoreCall, eq=False, kw_only=True):
     # Its arguments, of which the first is the time. They are packed when it is sent, with those of
     # all calls that go with it.
     args: tuple[Word, ...]
+    # How long those of its arguments are that may be long.
+    size: int
 
     def command(self) -> bytes:
         """Return the command in the server's format."""
@@ -139,14 +145,11 @@ def grouped(calls: Sequence[StoreCall]) -> list[StoreCall | CallBatch]:
                 group, size = [], 0
             sent.append(call)
             continue
-        length = 0
-        for word in call.args[SHARED_WORDS:]:
-            if word.__class__ is bytes:  # names and numbers are short
-                length += len(word)
+        size += call.size
         if (
             group
             and (
-                size + length > BATCH_BYTES_MAX
+                size > BATCH_BYTES_MAX
                 or len(group) >= BATCH_CALLS_MAX
                 # One that is resent goes alone.
                 or call.turns
@@ -156,9 +159,8 @@ def grouped(calls: Sequence[StoreCall]) -> list[StoreCall | CallBatch]:
             )
         ):
             sent.append(_sent(group))
-            group, size = [], 0
+            group, size = [], call.size
         group.append(call)
-        size += length
     if group:
         sent.append(_sent(group))
     return sent

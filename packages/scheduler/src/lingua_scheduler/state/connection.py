@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from lingua_scheduler.state.calls import CallForm
     from lingua_scheduler.state.link import StoreLink
     from lingua_scheduler.state.script import Script, Word
     from lingua_scheduler.steps import Answer
@@ -43,15 +44,14 @@ class Connection(Protocol):
 
     def ask(
         self,
-        script: Script,
-        slot: int,
-        keys: tuple[Word, ...],
+        form: CallForm,
         args: tuple[Word, ...],
         read: Callable[[Any], T],
+        size: int,
     ) -> Answer[T]:
-        """Run the script for a step (`steps.py`), which goes on in the callback of the reply.
+        """Run a script for a step (`steps.py`), which goes on in the callback of the reply.
 
-        The reply is read by `read` then.
+        The reply is read by `read` then. `size`: how long the arguments are that may be long.
         """
         ...
 

@@ -56,9 +56,12 @@ class JobScripts:
     ) -> Awaitable[list[Submitted]]:
         """Admit the jobs of one utterance in one step: id, spec, body and `park` of each."""
         words: list[Word] = [self._policy, audio]
+        size = len(audio)
         for job, spec, body, park in jobs:
             words += (job, pack(spec), body, park)
-        return self._runner.ask("job_submit", cell, tuple(words), partial(read_all_submitted, cell))
+            size += len(body)
+        read = partial(read_all_submitted, cell)
+        return self._runner.ask("job_submit", cell, tuple(words), read, size)
 
     async def place(self, cell: Cell, job: str, *, park: int = 0) -> Submitted:
         """Place a waiting job in this cell; if no node is free it is queued (or stays parked)."""
@@ -119,9 +122,8 @@ class JobScripts:
         payload, text = payload if isinstance(payload, tuple) else (payload, b"")
         reason = reason_word(reason) if reason != "-" else reason
         args = (self._policy, job, attempt, node, kind, reason, payload, text)
-        return self._runner.ask(
-            "job_settle", cell, args, partial(read_settled, cell, job, payload, text)
-        )
+        read = partial(read_settled, cell, job, payload, text)
+        return self._runner.ask("job_settle", cell, args, read, len(payload) + len(text))
 
     async def failover(
         self, cell: Cell, job: str, attempt: int, *, node: str = "", reason: str, park: int = 0

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 ASKING: Final = pack(("ASKING",))
 NOT_YET: Final = object()
+# Looked up once, not for every reply.
+REPLY_ERROR: Final = hiredis.ReplyError
 
 # If a call is overdue, our own loop may have been slow and the reply may already be in the socket.
 # One more iteration of the loop reads it before the connection is dropped.
@@ -223,7 +225,7 @@ class StoreLink(asyncio.Protocol):
     def _answer_batch(self, batch: CallBatch, reply: Any) -> None:
         """Give each call of a batch its part of the reply; an error concerns all of them."""
         calls = batch.calls
-        replies = [reply] * len(calls) if reply.__class__ is hiredis.ReplyError else reply
+        replies = [reply] * len(calls) if reply.__class__ is REPLY_ERROR else reply
         if replies.__class__ is list and len(replies) == len(calls):
             self._answer(calls, replies)
             return
@@ -239,7 +241,7 @@ class StoreLink(asyncio.Protocol):
         """
         for call, reply in zip(calls, replies, strict=True):
             receiver = call.future
-            if reply.__class__ is hiredis.ReplyError:
+            if reply.__class__ is REPLY_ERROR:
                 self._on_error(self, call, str(reply))
             elif receiver.__class__ is Answer:
                 # One that is awaited no more ignores it.

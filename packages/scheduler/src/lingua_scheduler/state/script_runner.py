@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lingua_scheduler.state.calls import CallForm
 from lingua_scheduler.state.libraries import load_on_masters
 from lingua_scheduler.state.scripts import load_scripts
 
@@ -28,6 +29,8 @@ class ScriptRunner:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._scripts = load_scripts()
+        # What calls have in common, by script and cell.
+        self._forms: dict[tuple[str, Cell], CallForm] = {}
         self.now_ms = 0
 
     def run(self, name: str, cell: Cell, args: tuple[Word, ...] = ()) -> Awaitable[list[Any]]:
@@ -36,12 +39,22 @@ class ScriptRunner:
         return self.connection.run(script, cell.slot, cell.keys, (self.now_ms, *args))
 
     def ask(
-        self, name: str, cell: Cell, args: tuple[Word, ...], read: Callable[[Any], T]
+        self,
+        name: str,
+        cell: Cell,
+        args: tuple[Word, ...],
+        read: Callable[[Any], T],
+        size: int,
     ) -> Awaitable[T]:
-        """Run a script of the usual path, for a step; calls of one turn may go together."""
-        return self.connection.ask(
-            self._scripts[name], cell.slot, cell.keys, (self.now_ms, *args), read
-        )
+        """Run a script of the usual path, for a step; calls of one turn may go together.
+
+        `size`: how long the arguments are that may be long.
+        """
+        form = self._forms.get((name, cell))
+        if form is None:
+            form = CallForm.of(self._scripts[name], cell.slot, cell.keys)
+            self._forms[name, cell] = form
+        return self.connection.ask(form, (self.now_ms, *args), read, size)
 
     def command(self, cell: Cell, words: tuple[Word, ...]) -> Awaitable[Any]:
         """Send one command to the slot of a cell."""

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lingua_scheduler.errors import StoreRejected, StoreUnavailable
-from lingua_scheduler.state.calls import CallForm, StepCall, StoreCall, pack
+from lingua_scheduler.state.calls import StepCall, StoreCall, pack
 from lingua_scheduler.state.connection import LONGEST_BLOCK_MS, Connection
 from lingua_scheduler.state.libraries import NO_FUNCTION, is_loaded, unfit
 from lingua_scheduler.state.link import TRANSIENT, StoreLink, refuse
@@ -25,6 +25,7 @@ from lingua_scheduler.steps import Answer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lingua_scheduler.state.calls import CallForm
     from lingua_scheduler.state.link import Address, ErrorPolicy, LinkOptions
     from lingua_scheduler.state.script import FunctionLibrary, Script, Word
 
@@ -47,8 +48,6 @@ class CallingConnection(Connection):
         self._options = options
         self._timeout_s = options.call_timeout_ms / 1000
         self.generation = 0
-        # The constant parts of calls, by script and cell.
-        self._forms: dict[tuple[bytes, tuple[Word, ...]], CallForm] = {}
         # Calls to be retried, each with its timer.
         self._waiting: dict[StoreCall, asyncio.TimerHandle] = {}
         # Calls that wait until a server has loaded a library.
@@ -66,18 +65,26 @@ class CallingConnection(Connection):
 
     def ask(
         self,
-        script: Script,
-        slot: int,
-        keys: tuple[Word, ...],
+        form: CallForm,
         args: tuple[Word, ...],
         read: Callable[[Any], T],
+        size: int,
     ) -> Answer[T]:
-        """Run the script for a step, which needs no future; calls of one turn may be batched."""
-        form = self._forms.get((script.function, keys))
-        if form is None:
-            form = self._forms[script.function, keys] = CallForm.of(script, keys)
+        """Run a script for a step, which needs no future; calls of one turn may be batched."""
         answer, until = Answer(read), monotonic() + self._timeout_s
-        self._send(StepCall(answer, b"", script, slot, until, expires=until, form=form, args=args))
+        self._send(
+            StepCall(
+                answer,
+                b"",
+                form.script,
+                form.slot,
+                until,
+                expires=until,
+                form=form,
+                args=args,
+                size=size,
+            )
+        )
         return answer
 
     def command(self, slot: int, *words: Word) -> asyncio.Future[Any]:
