@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -20,6 +20,7 @@ from lingua_scheduler.state.calls import (
     grouped,
     pack,
 )
+from lingua_scheduler.state.job_scripts import JobScripts
 from lingua_scheduler.state.keys import Cell
 from lingua_scheduler.state.link import Address, LinkOptions, StoreLink
 from lingua_scheduler.state.packing import pack as pack_policy
@@ -32,6 +33,8 @@ from lingua_scheduler.steps import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from lingua_scheduler.state.script_runner import ScriptRunner
 
 pytestmark = pytest.mark.store
 
@@ -106,6 +109,26 @@ def test_a_batch_is_bounded_in_calls_and_in_bytes() -> None:
     large = b"x" * (BATCH_BYTES_MAX // 2 - 1000)
     assert sizes([step("j", payload=large) for _ in range(5)]) == [2, 2, 1]
     assert sizes([step("j", payload=3 * large) for _ in range(2)]) == [1, 1]
+
+
+class Recorder:
+    """In place of a runner: keeps how long it was told that calls are."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def ask(self, *call: Any) -> None:
+        self.sizes.append(call[-1])
+
+
+def test_audio_bodies_and_payloads_count_towards_the_size_of_a_batch() -> None:
+    recorder = Recorder()
+    jobs = JobScripts(cast("ScriptRunner", recorder), FleetPolicy())
+    spec = JobSpec(session="s", index=0, lane="es", demand="en>es|asr|||||")
+    jobs.submit_all(CELL, (("a", spec, bytes(10), 0), ("b", spec, bytes(20), 0)), bytes(300))
+    jobs.settle(CELL, "a", 1, "n1", kind="completed", payload=bytes(7))
+    jobs.settle(CELL, "b", 1, "n1", kind="completed", payload=(bytes(50), bytes(4)))
+    assert recorder.sizes == [330, 7, 54]
 
 
 def test_a_call_that_is_sent_again_goes_alone() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -82,9 +83,8 @@ class JobLog:
 
     def latest_ends(self) -> Iterator[EndedJob]:
         """Return the jobs that ended lately, the oldest first."""
-        for packed in list(self._packed):
-            yield from _unpack(packed)
-        yield from map(EndedJob._make, list(self._fresh))
+        packed, fresh = list(self._packed), list(self._fresh)
+        return chain(chain.from_iterable(map(_unpack, packed)), map(EndedJob._make, fresh))
 
     # Placement
 

@@ -29,6 +29,7 @@ class GroupTracker:
         "_anchor_ms",
         "_chars",
         "_chars_max",
+        "_chars_of_texts_max",
         "_group_id",
         "_next_part",
         "_parts",
@@ -49,6 +50,8 @@ class GroupTracker:
         self._window_ms = window_ms
         self._parts_max = parts_max
         self._chars_max = context_chars_max
+        # What the labels of a part leave for its texts.
+        self._chars_of_texts_max = max(context_chars_max - LABELS_CHARS, 0)
         # Empty before the first result.
         self._group_id = ""
         # Counts all parts of the group, also those whose text was dropped.
@@ -72,21 +75,24 @@ class GroupTracker:
         if not text_asr or text_asr.isspace():
             return None
         # A group goes on within its window, and while the client plays one of its parts.
-        started_ms = self._playing_since_ms
-        is_playing = started_ms is not None and now_ms - started_ms <= PLAYBACK_MS_MAX
-        is_in_window = is_playing or now_ms - self._anchor_ms <= self._window_ms
+        is_in_window = now_ms - self._anchor_ms <= self._window_ms or self._is_playing(now_ms)
         if not (self._group_id and is_in_window):
             self._begin(now_ms if wall_ms is None else wall_ms)
-        part_index = self._next_part
-        self._next_part += 1
+        part_index, parts = self._next_part, self._parts
+        self._next_part = part_index + 1
         self._anchor_ms = now_ms
-        lines, parts = self._lines(text_asr, text_translated), self._parts
-        self._chars += len(lines) + (1 if parts else 0)
+        lines = self._lines(text_asr, text_translated)
+        chars = self._chars + len(lines) + (1 if parts else 0)
         parts.append(lines)
         # The newest part alone always fits, see `_lines`.
-        while len(parts) > self._parts_max or self._chars > self._chars_max:
-            self._chars -= len(parts.pop(0)) + (1 if parts else 0)
+        while len(parts) > self._parts_max or chars > self._chars_max:
+            chars -= len(parts.pop(0)) + (1 if parts else 0)
+        self._chars = chars
         return self._group_id, part_index
+
+    def _is_playing(self, now_ms: float) -> bool:
+        started_ms = self._playing_since_ms
+        return started_ms is not None and now_ms - started_ms <= PLAYBACK_MS_MAX
 
     def tts_started(self, now_ms: float) -> None:
         """Record that the client plays, which keeps the group open."""
@@ -112,12 +118,11 @@ class GroupTracker:
 
         Two long texts share the space; the space that one does not need is for the other.
         """
-        room = self._chars_max - LABELS_CHARS
+        room = self._chars_of_texts_max
         if len(text_asr) + len(text_translated) <= room:
             # Without line ends, so that it cannot imitate another part.
             user, target = " ".join(text_asr.split()), " ".join(text_translated.split())
         else:
-            room = max(room, 0)
             user, target = _one_line(text_asr, room), _one_line(text_translated, room)
             if len(user) + len(target) > room:
                 user = _tail(user, max(room - len(target), room - room // 2))

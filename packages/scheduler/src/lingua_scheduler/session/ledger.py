@@ -106,21 +106,22 @@ class CoverageLedger:
         utterance = self._open.get(index)
         if utterance is None:
             return None
-        if lane and lane in utterance.ended:
-            return None
-        ended = (*utterance.ended, lane) if utterance.ended else (lane,)
-        utterance.end(fate, reason, ended)
-        if len(ended) < utterance.lanes:
-            return None
-        self._close(index, utterance)
-        return utterance.best
+        if utterance.lanes > 1:
+            if lane and lane in utterance.ended:
+                return None
+            utterance.end(fate, reason, (*utterance.ended, lane))
+            if len(utterance.ended) < utterance.lanes:
+                return None
+            fate, reason = utterance.best, utterance.reason
+        self._close(index, utterance.duration_ms, fate, reason)
+        return fate
 
     def settle_rest(self, fate: Fate, reason: str) -> int:
         """End every open utterance, each with its best fate so far; return their number."""
         count = len(self._open)
         for index, utterance in list(self._open.items()):
             utterance.end(fate, reason, utterance.ended)
-            self._close(index, utterance)
+            self._close(index, utterance.duration_ms, utterance.best, utterance.reason)
         return count
 
     def summary(self) -> Coverage:
@@ -148,12 +149,12 @@ class CoverageLedger:
     def _end(self, fate: Fate, duration_ms: int) -> None:
         self._ms[fate] = self._ms.get(fate, 0) + duration_ms
 
-    def _close(self, index: int, utterance: _Open) -> None:
+    def _close(self, index: int, duration_ms: int, fate: Fate, reason: str) -> None:
         del self._open[index]
-        fate, duration_ms, reasons = utterance.best, utterance.duration_ms, self._reasons
+        reasons = self._reasons
         self._ms[fate] = self._ms.get(fate, 0) + duration_ms
-        if utterance.reason:
-            key = (fate, utterance.reason)
+        if reason:
+            key = (fate, reason)
             if key not in reasons and len(reasons) >= REASONS_MAX:
                 key = (fate, OTHER)
             reasons[key] = reasons.get(key, 0) + duration_ms
