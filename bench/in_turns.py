@@ -8,7 +8,7 @@ the median of each turn's ratio to the first version. Run it from the repository
     .venv/bin/python bench/in_turns.py before=../before now=. --turns 5
 
 A version is a folder with this repository, at any commit whose `lingua serve` the present load can
-use. Clients and interpreter are the present ones for all versions. The nodes are, too, unless
+use; `two=.*2` runs it with two workers. Clients and interpreter are the present ones for all versions. The nodes are, too, unless
 `--own-nodes` is given: then each version has its own, which may send more messages.
 """
 
@@ -89,7 +89,7 @@ def show(title: str, rows: Mapping[str, list[tuple[float, ...]]]) -> None:
 async def main() -> None:
     """Run all versions and show what they cost."""
     parser = argparse.ArgumentParser(description="Versions of the scheduler, measured in turns.")
-    parser.add_argument("versions", nargs="+", metavar="NAME=FOLDER")
+    parser.add_argument("versions", nargs="+", metavar="NAME=FOLDER[*WORKERS]")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.5, help="of one turn (default 1.5)")
     parser.add_argument("--only", default="256,1,frames", help="which loads (default 256,1,frames)")
@@ -107,9 +107,10 @@ async def main() -> None:
         systems = {}
         for word in asked.versions:
             name, _, folder = word.partition("=")
+            folder, _, workers = folder.partition("*")
             nodes = sources_of(folder, SERVER_PACKAGES + NODE_PACKAGES) if asked.own_nodes else ""
             systems[name] = await stack.enter_async_context(
-                running_system(sources=sources_of(folder), node_sources=nodes)
+                running_system(int(workers or 1), sources=sources_of(folder), node_sources=nodes)
             )
         for key in asked.only.split(","):
             title, order = loads[key]
