@@ -114,8 +114,12 @@ def read_submitted(raw: bytes | list[Any], cell: Cell) -> Submitted:
     return Submitted(reply, code=reply if reply in UNPLACEABLE else None, label=label)
 
 
-def read_settled(cell: Cell, job: str, payload: bytes, text: bytes, raw: list[Any]) -> Settled:
+def read_settled(
+    cell: Cell, job: str, payload: bytes, text: bytes, raw: bytes | list[Any]
+) -> Settled:
     """Read the answer of job_settle; see `read_effects` for what its caller gives."""
+    if isinstance(raw, bytes):
+        return Settled(SETTLED, read_own_outcome(raw, cell, payload))
     if raw[0] == SETTLED:
         return Settled(SETTLED, read_effects(raw, cell, job, payload, text))
     reply = Reply(raw[0])
@@ -126,6 +130,24 @@ def read_settled(cell: Cell, job: str, payload: bytes, text: bytes, raw: list[An
     if reply is Reply.NODE_MISMATCH:
         return Settled(reply, holder=raw[1].decode())
     return Settled(reply, outcome=raw[1].decode() if len(raw) > 1 else "")
+
+
+def read_own_outcome(raw: bytes, cell: Cell, payload: bytes) -> ScriptEffects:
+    """Read the usual answer of job_settle: the job's own outcome alone was released."""
+    epoch, owner, session, seq, kind, index, lane, job, attempt, reason = raw.decode().split(" ")
+    released = Released(
+        seq=int(seq),
+        kind=kind,
+        utterance=int(index),
+        lane=lane,
+        job=job,
+        attempt=int(attempt),
+        reason=reason[:-1],  # the entry's head ends with its line
+        payload=payload,
+    )
+    return ScriptEffects(
+        epoch=epoch, owner=owner, session=session, released=(released,), home=cell.name
+    )
 
 
 def item_with(item: ListenerOutcome, job: str, payload: bytes, text: bytes) -> ListenerOutcome:

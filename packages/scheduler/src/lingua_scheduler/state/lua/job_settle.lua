@@ -2,7 +2,9 @@
 -- KEYS: due
 -- ARGV: now_ms, policy, job id, attempt, node, kind (completed | completed_no_text | failed),
 --   reason, payload, text (the payload without sound, if it is for listeners)
--- Returns: {SETTLED, epoch, owner, session, outcomes, [freed foreign lease ...] | 0,
+-- Returns: `epoch owner session seq entry` if this job's outcome is the only effect, its entry
+--   without its payload
+--   | {SETTLED, epoch, owner, session, outcomes, [freed foreign lease ...] | 0,
 --   [placement ...] | 0}:
 --   outcomes are [seq, entry, ...] for the speaker, this job's entry without its payload; if
 --   listeners are concerned, a list of these, of [[id, kind and head, [listener, owner, epoch, seq,
@@ -16,6 +18,14 @@
 --- @include "includes/finish"
 --- @include "includes/slices_end"
 --- @include "includes/serve_waiting"
+
+-- The usual answer in one text, because each item of a list costs as much; nil if there is more to
+-- tell. `own`: the place of this job's entry in `out`.
+local function settled_text(s, spec, out, own, freed, placed)
+  if own ~= 2 or #out ~= 2 or freed[1] or placed[1] then return nil end
+  if spec.audience or out.heard or out.is_relaying then return nil end
+  return s.epoch .. ' ' .. s.owner .. ' ' .. s.session .. ' ' .. text_of(out[1]) .. ' ' .. out[2]
+end
 
 local function job_settle(ARGV)
   local policy, job, attempt, node = policy_of(ARGV[2]), ARGV[3], number_of(ARGV[4]), ARGV[5]
@@ -41,6 +51,8 @@ local function job_settle(ARGV)
   -- The payload is not returned: translated speech is large, and the caller has it.
   if out[own] and not spec.audience then out[own] = string.sub(out[own], 1, -1 - #ARGV[8]) end
   if n and n[N_POOL] then serve_waiting(node, n[N_POOL], policy, placed) end
+  local told = settled_text(s, spec, out, own, freed, placed)
+  if told then return told end
   return { Reply.SETTLED, s.epoch, s.owner, s.session, outcomes_of(out), some(freed),
     some(placed) }
 end
