@@ -71,8 +71,10 @@ def read_outcomes(raw: list[Any]) -> tuple[list[Any], Sequence[Any], bool]:
     return raw, (), False
 
 
-def read_all_submitted(cell: Cell, raw: list[Any]) -> list[Submitted]:
+def read_all_submitted(cell: Cell, raw: bytes | list[Any]) -> list[Submitted]:
     """Read the answers of job_submit, one for each language of an utterance."""
+    if isinstance(raw, bytes):
+        return [Submitted(PLACED, read_placement(raw, cell))]
     answers = []
     for answer in raw:  # a comprehension is a function of its own, and most have one language
         answers.append(read_submitted(answer, cell))  # noqa: PERF401

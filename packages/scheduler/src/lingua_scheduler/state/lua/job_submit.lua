@@ -12,7 +12,8 @@
 --   on further lines the nodes that were looked at
 --   | {QUEUED | PARKED, code, label, affinity (`cell/node,...`: asked first), avoid (a node),
 --     looked}
---   | {DUPLICATE, state, attempt, node, outcome, seq, spec} | {refusal, label}]
+--   | {DUPLICATE, state, attempt, node, outcome, seq, spec} | {refusal, label}];
+--   of one job that is placed the placement alone
 --   A request that was refused, or cancelled with its session, has no answer and is tried again.
 -- Writes: job, session (order, affinity), leases, pool, due; or pending, queue, waiting; a stream
 --   of this cell ends, whatever the answer: streams, streaming, stream
@@ -135,5 +136,6 @@ local function job_submit(ARGV)
     local park = ARGV[i + 3]
     answers[#answers + 1] = submit(ARGV[i], ARGV[i + 1], ARGV[i + 2], park, ARGV[3], policy)
   end
+  if #answers == 1 and type(answers[1]) == 'string' then return answers[1] end
   return answers
 end
