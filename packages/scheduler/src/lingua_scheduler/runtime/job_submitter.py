@@ -56,7 +56,7 @@ class JobSubmitter:
             self.jobs.add(job)
             body = job.body() if self.is_shared else job.bare_body()
             rows.append((job.id, job.spec, body, 0))
-        audio = first.audio if first.spec.audio else b""
+        audio = first.audio if first.is_audio_kept else b""
         submit, perform = self.dispatcher.submit_all, self.effects.perform
         try:
             answers = await submit(first.home, rows, audio, perform)
