@@ -358,6 +358,7 @@ def test_without_retained_audio_it_travels_in_the_letter_and_is_asked_for_again(
         await client.utter(0, pcm16(100, b"x"))
         job = await first.job(attempt_id=1)
         assert job["audio"] == text64(pcm16(100, b"x"))
+        assert not company.ask("HEXISTS", company.key("job", job["job_id"]), "audio")
         assert not company.ask("KEYS", company.key("audio", "*"))
         second = await company["C"].node("second")
         # A gives it to a node of C, and neither of the two has the audio.
@@ -376,9 +377,11 @@ def test_retained_audio_is_gone_from_the_store_with_the_outcome() -> None:
         client = await company["B"].client()
         await client.utter(0)
         job = await node.job()
-        assert len(company.ask("KEYS", company.key("audio", "*"))) == 1
+        record = company.key("job", job["job_id"])
+        assert company.ask("HSTRLEN", record, "audio") > 0
         await node.answer(job)
         await client.result(0)
+        assert company.ask("HSTRLEN", record, "audio") == 0
         assert not company.ask("KEYS", company.key("audio", "*"))
 
     play(scenario)

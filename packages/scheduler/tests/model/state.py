@@ -182,7 +182,8 @@ def real_entry(value: str) -> tuple[str, int, tuple[str, str] | None]:
 
 
 def real_job(row: dict[str, bytes]) -> State:
-    text = {name: value.decode() for name, value in row.items() if name not in ("spec", "body")}
+    raw = ("spec", "body", "audio")
+    text = {name: value.decode() for name, value in row.items() if name not in raw}
     held = bool(text.get("node"))
     return {
         "state": text["state"],
@@ -198,6 +199,7 @@ def real_job(row: dict[str, bytes]) -> State:
         "reason": text.get("reason", ""),
         **{name: int(text.get(name, 0)) for name in ("created_at", "placed_at", "ended_at")},
         "seq": int(text.get("seq", 0)),
+        "has_audio": bool(row.get("audio")),
         "spec": msgspec.msgpack.decode(row["spec"]),
     }
 
@@ -304,6 +306,7 @@ def twin_job(tracked: Any) -> State:
         **{name: getattr(tracked, name) for name in ("past", "reason")},
         **{name: getattr(tracked, name) for name in ("created_at", "placed_at", "ended_at")},
         "seq": tracked.seq,
+        "has_audio": tracked.has_audio,
         "spec": msgspec.to_builtins(tracked.spec),
     }
 

@@ -428,7 +428,9 @@ class Machine(Owners, Audiences, Hearing, RuleBasedStateMachine):
             closes_turn=bool(turn) and part == "closing",
             preferred=NODES[preferred % len(NODES)] if preferred is not None else "",
             unwanted_from=after if unwanted and step > 0 else -1,
-            audio=audio,
+            # Together with the jobs of other languages, or alone.
+            audio=audio and demand % 2 == 0,
+            own_audio=audio and demand % 2 == 1,
             fence=self.fence_of(name, mine=mine),
             top=index + 1 if mine else 0,
             # Where a client does not number its chunks, nothing is known of them.
@@ -479,9 +481,9 @@ class Machine(Owners, Audiences, Hearing, RuleBasedStateMachine):
         self.send(*self.home(session), job, spec, 0)
 
     def send(self, cell, twin, job: str, spec: JobSpec, park: int) -> None:
-        audio = b"\0\1" if spec.audio else b""
+        audio = b"\0\1" if keeps_audio(spec) else b""
         call = self.store.jobs.submit(cell, job, spec, b"body", audio=audio, park=park)
-        expected = twin.job_submit(job, spec, audio=spec.audio, park=park)
+        expected = twin.job_submit(job, spec, audio=keeps_audio(spec), park=park)
         if expected[0] in TAKEN:
             self.requests.append((spec.session, job, spec))
         self.meet(call, lambda answer: submitted(answer, len(expected)), expected)
@@ -525,7 +527,7 @@ class Machine(Owners, Audiences, Hearing, RuleBasedStateMachine):
     )
     def fetch(self, which, live, off, other, boot, newer, audio) -> None:
         """The instance of its node reads a job."""
-        held = [at for at in self.held() if live and self.requests[at][2].audio >= audio]
+        held = [at for at in self.held() if live and keeps_audio(self.requests[at][2]) >= audio]
         cell, twin, job = self.some_job(held[which % len(held)] if held else which)
         machine = twin.jobs[job].job
         attempt, node = machine.attempt - off, "n9" if other else machine.node
@@ -847,6 +849,11 @@ class Machine(Owners, Audiences, Hearing, RuleBasedStateMachine):
             # Every millisecond that was said has one end.
             assert sum(real["ended"]) == sum(twin.sessions[name].said.values())
             assert not real["partly"]
+
+
+def keeps_audio(spec: JobSpec) -> bool:
+    """Is its audio in the store, alone or with that of other languages?"""
+    return spec.audio or spec.own_audio
 
 
 def said(index: int) -> dict[str, int]:

@@ -216,6 +216,8 @@ class Tracked:
     job: JobTwin
     spec: JobSpec
     seq: int = 0
+    # Its record has the audio.
+    has_audio: bool = False
     history: list[str] = field(default_factory=list)
     # Attempts that were refused before they were begun, and who rests from the job until when.
     spared: int = 0
@@ -511,6 +513,7 @@ class CellTwin(Listeners, Streams):
         self.push(spec.session, spec.lane, released)
         self.due.pop(f"j|{job}", None)
         self.pending.pop(job, None)
+        tracked.has_audio = False
         if spec.audio:
             users = self.audio.get(f"{spec.session}|{spec.index}", set())
             users.discard(job)
@@ -592,7 +595,8 @@ class CellTwin(Listeners, Streams):
         session.say(spec)
         if spec.readers:
             self.readers_put(spec)
-        if audio:
+        self.jobs[job].has_audio = audio and spec.own_audio
+        if audio and spec.audio:
             self.audio.setdefault(f"{spec.session}|{spec.index}", set()).add(job)
         if not isinstance(placed, tuple):
             return ("PLACED", self.assign_here(job, before + 1, str(placed)))
@@ -675,10 +679,11 @@ class CellTwin(Listeners, Streams):
             return (wrong,)
         if boot and boot != machine.boot:
             return ("NODE_MISMATCH",)
-        kept = job in self.audio.get(f"{spec.session}|{spec.index}", set())
+        users = self.audio.get(f"{spec.session}|{spec.index}", set())
+        kept = tracked.has_audio or job in users
         left_ms = max(1, machine.ends_at_ms - self.now)
         owner = self.sessions[spec.session].owner
-        return ("OK", spec, audio and spec.audio and kept, owner, left_ms)
+        return ("OK", spec, audio and kept, owner, left_ms)
 
     def job_settle(self, job: str, attempt: int, node: str, kind: str) -> tuple:
         tracked = self.jobs.get(job)

@@ -164,9 +164,16 @@ def test_a_pairing_prefers_its_node() -> None:
 def test_audio_is_kept_in_the_store_only_where_that_is_wanted(retain_audio: bool) -> None:
     scene = Scene()
     job = made(scene, utterance(scene), retain_audio=retain_audio)
-    assert job.spec.audio is retain_audio
+    assert job.is_audio_kept is retain_audio
     assert job.audio == b"sound"
     assert job.assign.audio == b""
+
+
+@pytest.mark.parametrize("targets", [(EN,), (EN, DE)])
+def test_audio_is_kept_by_its_only_job_or_for_all_of_them(targets: tuple[Target, ...]) -> None:
+    scene = Scene()
+    spec = made(scene, utterance(scene, targets=targets), retain_audio=True).spec
+    assert (spec.audio, spec.own_audio) == (len(targets) > 1, len(targets) == 1)
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ class Effects:
 
     async def _send_push(self, placement: Placement, job: LiveJob | None = None) -> None:
         """Ask the instance of a node to push a job; an instance without an inbox is dead."""
-        carries = job is not None and not job.spec.audio
+        carries = job is not None and not job.is_audio_kept
         message = PushJob(
             job=placement.job,
             attempt=placement.attempt,

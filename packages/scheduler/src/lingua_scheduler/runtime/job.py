@@ -135,6 +135,11 @@ class LiveJob(msgspec.Struct, eq=False):
         """Return the client's word for its state."""
         return self.run.status
 
+    @property
+    def is_audio_kept(self) -> bool:
+        """Tell whether the store has its audio until the outcome."""
+        return self.spec.audio or self.spec.own_audio
+
     # Submission
 
     def with_spec(self, spec: JobSpec) -> LiveJob:

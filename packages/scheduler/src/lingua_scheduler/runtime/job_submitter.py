@@ -90,7 +90,7 @@ class JobSubmitter:
         return [(job.id, job.spec, job.body() if is_shared else job.bare_body(), 0) for job in jobs]
 
     def _send(self, first: LiveJob, rows: Sequence[SubmittedRow]) -> Awaitable[list[Submitted]]:
-        audio = first.audio if first.spec.audio else b""
+        audio = first.audio if first.is_audio_kept else b""
         return self.dispatcher.submit_all(first.home, rows, audio, self.effects.perform)
 
     def submitted(self, jobs: Sequence[LiveJob], answers: list[Submitted]) -> None:

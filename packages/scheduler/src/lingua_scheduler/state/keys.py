@@ -83,6 +83,7 @@ FAMILIES = (
         "job:<job>",
         "hash",
         "spec, body (in local mode the trace alone), state, attempt, holder, deadline, outcome; "
+        "the audio of an utterance in one language, until the outcome; "
         "the answer of a named request; for operators: when and why each attempt began and ended",
         "TTL binding_ms after its release; this record is also the request binding",
     ),
@@ -95,7 +96,7 @@ FAMILIES = (
     KeyFamily(
         "audio:<session>|<index>",
         "hash",
-        "an utterance's audio and the jobs that need it",
+        "the audio of an utterance in several languages and the jobs that need it",
         "the end of the last of these jobs",
     ),
     KeyFamily(

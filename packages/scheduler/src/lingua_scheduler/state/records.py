@@ -48,7 +48,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     closes_turn: bool = False
     preferred: str = ""
     unwanted_from: int = -1
+    # The audio is in the store until the outcome: once for all jobs of the utterance, or in the
+    # record of its only one.
     audio: bool = False
+    own_audio: bool = False
     # The fence of the owner that submits it: a former owner is refused. 0: no check.
     fence: int = 0
     # For a later owner: the next free index, and up to where the speech is admitted.

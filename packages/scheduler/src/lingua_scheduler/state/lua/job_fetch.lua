@@ -22,7 +22,9 @@ local function job_fetch(ARGV)
     return { Reply.NODE_MISMATCH, node }
   end
   local spec, audio = cmsgpack.unpack(spec_text), ''
-  if ARGV[6] == '1' and spec.audio then
+  if ARGV[6] == '1' and spec.own_audio then
+    audio = redis.call('HGET', JOB .. ARGV[2], 'audio') or ''
+  elseif ARGV[6] == '1' and spec.audio then
     local audio_key = BASE .. 'audio:' .. spec.session .. '|' .. spec.index
     audio = redis.call('HGET', audio_key, 'audio') or ''
   end

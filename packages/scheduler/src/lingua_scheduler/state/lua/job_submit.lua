@@ -3,8 +3,9 @@
 -- KEYS: due
 -- ARGV: now_ms, policy (msgpack map), audio, then for each job: id, spec (msgpack map), body, park
 --   spec: session, index, lane, demand, turn, is_slice, closes_turn, preferred, unwanted_from,
---   audio, fence, heard_after, heard, heard_ms, speech, top, ms, lanes, sound, also; in a room:
---   audience, readers, readers_from; if a node has listened: stream, stream_node (`cell/node`)
+--   audio (it is kept for the utterance) or own_audio (in the job's record), fence, heard_after,
+--   heard, heard_ms, speech, top, ms, lanes, sound, also; in a room: audience, readers,
+--   readers_from; if a node has listened: stream, stream_node (`cell/node`)
 --   park: 0 = queue it if no node here can take it; 1 = park it, the caller tries other cells; 2 =
 --   park it at once unless the turn's node or that of its stream is here (the preferred node is in
 --   another cell, or an earlier job of the turn is being placed in one)
@@ -28,6 +29,12 @@
 --- @include "includes/readers_put"
 -- Whether a job of this call has stored the audio.
 local is_kept
+
+-- Audio that no other job needs is written with the record, and ends with one of its later writes:
+-- it has no command of its own.
+local function audio_fields(spec, audio)
+  if spec.own_audio then return 'audio', audio end
+end
 
 local function submit(job, spec_text, body, park, audio, policy)
   local job_key, spec = JOB .. job, cmsgpack.unpack(spec_text)
@@ -72,7 +79,8 @@ local function submit(job, spec_text, body, park, audio, policy)
   else
     -- Attempts continue after those of a cancelled job of this id, which a node may still hold.
     placement, code, label, avoid = place(job, spec, before + 1, '', owner or '', policy,
-      park == '2' and not affinity and 'wanted' or park ~= '0', 'spec', spec_text, 'body', body)
+      park == '2' and not affinity and 'wanted' or park ~= '0', 'spec', spec_text, 'body', body,
+      audio_fields(spec, audio))
   end
   local parked = not placement and (elsewhere or park ~= '0')
   if not placement then
@@ -86,7 +94,7 @@ local function submit(job, spec_text, body, park, audio, policy)
     end
     local due_at = now + (parked and policy.reserve_ms or policy.pending_ms)
     redis.call('HSET', job_key, 'state', 'CREATED', 'attempt', before, 'due_at', due_at,
-      'created_at', now, 'spec', spec_text, 'body', body)
+      'created_at', now, 'spec', spec_text, 'body', body, audio_fields(spec, audio))
     job_timers.set(job, due_at)
     if not parked then queue_add(job, spec, due_at) end
   end
@@ -99,6 +107,7 @@ local function submit(job, spec_text, body, park, audio, policy)
     else
       redis.call('HDEL', job_key, 'node', 'cell', 'boot', 'acks', 'ends_at', 'placed_at')
     end
+    if not spec.own_audio then redis.call('HDEL', job_key, 'audio') end
     redis.call('HSET', job_key, 'spared', before)
     -- The same job again, without the time to live of an ended one.
     local fields = redis.call('HGETALL', job_key)
@@ -114,7 +123,7 @@ local function submit(job, spec_text, body, park, audio, policy)
   if spec.readers then
     readers_put(session_key, spec, policy.gap_ms)
   end
-  if audio ~= '' then
+  if audio ~= '' and not spec.own_audio then
     local audio_key = BASE .. 'audio:' .. spec.session .. '|' .. spec.index
     if is_kept then
       redis.call('HSET', audio_key, job, '')

@@ -30,7 +30,8 @@ local function job_unhold(job, record, freed)
   return nil
 end
 
--- The remains of some jobs: a place in the queue, their audio, the end of their turn.
+-- The remains of some jobs: a place in the queue, the audio that they share with those of other
+-- languages, the end of their turn.
 local function job_leaves(job, record)
   local spec = record.spec
   local key = SESSION .. spec.session
@@ -57,9 +58,12 @@ local function job_leaves(job, record)
   if whole then redis.call('HDEL', key, 'turn:' .. spec.turn) end
 end
 
--- Of a named request, whose client may ask for this answer again; of others nothing.
-local function answer_fields(spec, payload)
+-- The answer of a named request, whose client may ask for it again; and nothing in place of audio
+-- that only this job needed.
+local function last_fields(spec, payload)
+  if spec.sound and spec.own_audio then return 'answer', payload, 'audio', '' end
   if spec.sound then return 'answer', payload end
+  if spec.own_audio then return 'audio', '' end
 end
 
 -- `out` collects seq, entry of all outcomes that this releases. `text`: the payload without sound,
@@ -77,11 +81,11 @@ local function job_finish(job, record, kind, reason, payload, policy, out, text)
   local seq = lane_settle(spec.session, spec.lane, spec.index, s, entry, policy, out)
   if seq then
     redis.call('HSET', key, 'state', 'RELEASED', 'outcome', kind, 'seq', text_of(seq),
-      'reason', reason, 'ended_at', text_of(now), answer_fields(spec, payload))
+      'reason', reason, 'ended_at', text_of(now), last_fields(spec, payload))
     redis.call('PEXPIRE', key, text_of(policy.binding_ms))
   else
     redis.call('HSET', key, 'state', 'FINISHED', 'outcome', kind, 'reason', reason,
-      'ended_at', text_of(now), answer_fields(spec, payload))
+      'ended_at', text_of(now), last_fields(spec, payload))
   end
   job_timers.stop(job)
   spec_drop(record.packed)

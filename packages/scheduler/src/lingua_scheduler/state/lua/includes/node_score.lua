@@ -73,8 +73,10 @@ local function leased_one_less(node)
     kept.leased[node] = known - 1
     return
   end
-  kept.leased[node] = nil
-  if leased_count(node) == redis.call('ZCARD', LEASES .. node) then kept.clean[node] = true end
+  -- If no more are left than were counted before, without this one, then none has expired.
+  local left = redis.call('ZCARD', LEASES .. node)
+  kept.leased[node] = left == known - 1 and left or nil
+  kept.clean[node] = leased_count(node) == left
 end
 
 -- A job's own pseudo-random number, stable for the job: the tie-break and the start of its search.
