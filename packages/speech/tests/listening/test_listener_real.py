@@ -41,7 +41,8 @@ async def spoken(node: Assembly, stream: Stream, pcm: bytes) -> None:
     def waits_for_more() -> bool:
         has_heard_all = len(stream.audio) / 32 - utterance._ear.heard_ms < FRAME_MS
         # What its task waits for right now, which no public method tells.
-        return has_heard_all and listening._fut_waiter in utterance._news._waiters  # type: ignore[attr-defined]
+        waits_for = listening._fut_waiter  # type: ignore[attr-defined]
+        return has_heard_all and waits_for in utterance._news._waiters  # type: ignore[attr-defined]
 
     for at in range(0, len(pcm), PIECE_BYTES):
         stream.add(pcm[at : at + PIECE_BYTES])
