@@ -8,8 +8,9 @@ the median of each turn's ratio to the first version. Run it from the repository
     .venv/bin/python bench/in_turns.py before=../before now=. --turns 5
 
 A version is a folder with this repository, at any commit whose `lingua serve` the present load can
-use; `two=.*2` runs it with two workers. Clients and interpreter are the present ones for all versions. The nodes are, too, unless
-`--own-nodes` is given: then each version has its own, which may send more messages.
+use; `two=.*2` runs it with two workers. Clients and interpreter are the present ones for all
+versions. The nodes are, too, unless `--own-nodes` is given: then each version has its own, which
+may send more messages.
 """
 
 from __future__ import annotations

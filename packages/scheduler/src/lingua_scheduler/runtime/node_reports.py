@@ -119,10 +119,10 @@ class NodeReports:
         try:
             answer = await self._settle(home, node.id, result, verdict, payload)
         except StoreUnavailable:
-            settle = partial(self._settle, home, node.id, result, verdict, payload)
+            settle = partial(self._settle, home, node.id, result, verdict=verdict, payload=payload)
             answer = await self.retry.until_stored(settle)
         if answer.reply is not SETTLED:
-            settle = partial(self._settle, home, node.id, result, verdict, payload)
+            settle = partial(self._settle, home, node.id, result, verdict=verdict, payload=payload)
             answer = await self._not_settled(job, answer, settle)
         is_news = job is not None and answer.reply is Reply.ALREADY and not job.times.settled
         if job is not None and (answer.reply is SETTLED or is_news):
