@@ -12,12 +12,12 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from lingua_scheduler.state.calls import CallForm
 from lingua_scheduler.state.scripts import load_scripts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lingua_scheduler.state.calls import CallForm
     from lingua_scheduler.state.connection import Connection
     from lingua_scheduler.state.script import Script, Word
     from lingua_scheduler.steps import Answer
@@ -62,7 +62,7 @@ class Lived:
         size: int,
     ) -> Any:
         """The same for a step; calls of one turn of the loop go together."""
-        await self._let_pass(form.slot, form.keys, args)
+        await self._let_pass(form.slot, form.keys, form.shared)
         return await self._connection.ask(form, args, read, size)
 
     async def _pass(self, slot: int, keys: tuple[Word, ...], now_ms: int) -> None:
@@ -100,7 +100,8 @@ class Steps:
         def told_step(
             form: CallForm, args: tuple[Word, ...], read: Callable[[Any], Any], size: int
         ) -> Answer[Any]:
-            return ask(form, at_its_time(args), read, size)
+            told_form = CallForm.of(form.script, form.slot, form.keys, at_its_time(form.shared))
+            return ask(told_form, args, read, size)
 
         connection.run = told  # type: ignore[method-assign]
         connection.ask = told_step  # type: ignore[method-assign]

@@ -69,11 +69,18 @@ class SingleCalls(ScriptRunner):
     """Sends every call alone, so that the cost of one is measured."""
 
     async def ask(
-        self, name: str, cell: Cell, args: tuple[Word, ...], read: Callable[[Any], T], size: int
+        self,
+        name: str,
+        cell: Cell,
+        policy: bytes,
+        args: tuple[Word, ...],
+        *,
+        read: Callable[[Any], T],
+        size: int,
     ) -> T:
         """Run a script; never together with others."""
         del size  # which bounds what goes together
-        return read(await self.run(name, cell, args))
+        return read(await self.run(name, cell, (policy, *args)))
 
 
 class RegisteredFleet:

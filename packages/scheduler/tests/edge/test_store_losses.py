@@ -86,7 +86,7 @@ class LosesAnswers:
 
     async def ask(self, form: CallForm, args: tuple[Any, ...], read: Any, size: int) -> Any:
         del size
-        return read(await self.run(form.script, form.slot, form.keys, args))
+        return read(await self.run(form.script, form.slot, form.keys, (*form.shared, *args)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)

@@ -81,10 +81,17 @@ class TracedRunner(ScriptRunner):
         return self.traced(name, cell, args)
 
     async def ask(
-        self, name: str, cell: Cell, args: tuple[Word, ...], read: Callable[[Any], Any], size: int
+        self,
+        name: str,
+        cell: Cell,
+        policy: bytes,
+        args: tuple[Word, ...],
+        *,
+        read: Callable[[Any], Any],
+        size: int,
     ) -> Any:
         del size  # every call goes alone
-        return read(await self.traced(name, cell, args))
+        return read(await self.traced(name, cell, (policy, *args)))
 
     async def traced(self, name: str, cell: Cell, args: tuple[Word, ...]) -> list[Any]:
         """Take the chosen step, record the call and make it."""

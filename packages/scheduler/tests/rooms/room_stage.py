@@ -153,7 +153,7 @@ class LossyConnection:
 
     async def ask(self, form: CallForm, args: tuple[Word, ...], read: Any, size: int) -> Any:
         del size
-        return read(await self.run(form.script, form.slot, form.keys, args))
+        return read(await self.run(form.script, form.slot, form.keys, (*form.shared, *args)))
 
     async def _lose(self, answer: asyncio.Future[Any]) -> None:
         await answer

@@ -49,7 +49,7 @@ def test_the_usual_answer_says_what_the_long_one_says(
 
 async def settle(store: Store, index: int, payload: bytes) -> Any:
     """Return the raw answer."""
-    words = (pack(POLICY.for_jobs()), f"job-{index}", 1, "n1", "completed", "-", payload, b"")
+    words = (pack(POLICY.for_jobs()), f"job-{index}", 1, "n1", "completed", payload)
     return await store.runner.run("job_settle", CELL, words)
 
 

@@ -52,7 +52,7 @@ def step(
     policy: bytes = POLICY,
     payload: bytes = b"text",
 ) -> StepCall:
-    form = CallForm.of(load_scripts()["job_settle"], cell.slot, cell.keys)
+    form = CallForm.of(load_scripts()["job_settle"], cell.slot, cell.keys, (now_ms, policy))
     return StepCall(
         Answer(),
         b"",
@@ -61,14 +61,14 @@ def step(
         1.0,
         expires=1.0,
         form=form,
-        args=(now_ms, policy, *report(job, payload)),
+        args=report(job, payload),
         size=len(payload),
     )
 
 
 def report(job: str, payload: bytes = b"text") -> tuple[Any, ...]:
     """A node's report of a job, as `job_settle` takes it."""
-    return (job, 1, "n1", "completed", "-", payload, b"")
+    return (job, 1, "n1", "completed", payload)
 
 
 def plain(*words: str) -> StoreCall:
@@ -117,8 +117,8 @@ class Recorder:
     def __init__(self) -> None:
         self.sizes: list[int] = []
 
-    def ask(self, *call: Any) -> None:
-        self.sizes.append(call[-1])
+    def ask(self, *_: Any, size: int, **__: Any) -> None:
+        self.sizes.append(size)
 
 
 def test_audio_bodies_and_payloads_count_towards_the_size_of_a_batch() -> None:
@@ -169,9 +169,9 @@ def test_each_call_of_a_batch_gets_its_own_answer_on_a_server_that_lacks_the_lib
 
 
 def ask(connection: SingleConnection, name: str, *args: Any) -> Any:
-    form = CallForm.of(load_scripts()[name], CELL.slot, CELL.keys)
+    form = CallForm.of(load_scripts()[name], CELL.slot, CELL.keys, (0, POLICY))
     size = sum(len(word) for word in args if isinstance(word, bytes))
-    return connection.ask(form, (0, POLICY, *args), list, size)
+    return connection.ask(form, args, list, size)
 
 
 def spec_of(session: str) -> bytes:

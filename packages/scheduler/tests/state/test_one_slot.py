@@ -216,11 +216,11 @@ def keys_of(words: list[str]) -> list[str]:
 async def use_a_batch(connection: SingleConnection) -> None:
     """Two calls of one turn of the loop."""
     cell = Cell("replies", 0)
-    form = CallForm.of(load_scripts()["job_settle"], cell.slot, cell.keys)
     policy = pack(FleetPolicy().for_jobs())
-    words = ("n1", "completed", "-", b"", b"")
+    form = CallForm.of(load_scripts()["job_settle"], cell.slot, cell.keys, (0, policy))
+    words = ("n1", "completed", b"")
     connection.command(0, "PING")  # the first call of a turn may leave alone
-    both = [connection.ask(form, (0, policy, job(n), 1, *words), list, size=0) for n in (1, 2)]
+    both = [connection.ask(form, (job(n), 1, *words), list, size=0) for n in (1, 2)]
     for answer in both:
         await answer
 

@@ -27,8 +27,6 @@ BATCH: Final = "batch"
 # A batch is one script: the server does nothing else meanwhile.
 BATCH_CALLS_MAX: Final = 32
 BATCH_BYTES_MAX: Final = 256 * 1024
-# The first words of every call that may be in a batch, which has them once: the time, the policy.
-SHARED_WORDS: Final = 2
 
 
 class StoreCall(msgspec.Struct, eq=False):
@@ -76,20 +74,25 @@ class CallForm(NamedTuple):
     script: Script
     slot: int
     keys: tuple[Word, ...]
+    # Their first arguments, which a batch has once: the time, the policy.
+    shared: tuple[Word, ...]
     # The first words of a call alone, and of a batch.
     alone: tuple[Word, ...]
     batch: tuple[Word, ...]
 
     @classmethod
-    def of(cls, script: Script, slot: int, keys: tuple[Word, ...]) -> CallForm:
+    def of(
+        cls, script: Script, slot: int, keys: tuple[Word, ...], shared: tuple[Word, ...]
+    ) -> CallForm:
         """Return the form of a script's calls on the keys of a cell, which are in that slot."""
         together = script.library.script(BATCH).function
         return cls(
             script,
             slot,
             keys,
-            alone=(b"FCALL", script.function, len(keys), *keys),
-            batch=(b"FCALL", together, len(keys), *keys),
+            shared,
+            alone=(b"FCALL", script.function, len(keys), *keys, *shared),
+            batch=(b"FCALL", together, len(keys), *keys, *shared),
         )
 
 
@@ -97,8 +100,8 @@ class StepCall(StoreCall, eq=False, kw_only=True):
     """A call of a step, which may be sent together with others."""
 
     form: CallForm
-    # Its arguments, of which the first is the time. They are packed when it is sent, with those of
-    # all calls that go with it.
+    # Its arguments after those of its form. They are packed when it is sent, with those of all
+    # calls that go with it.
     args: tuple[Word, ...]
     # How long those of its arguments are that may be long.
     size: int
@@ -119,10 +122,9 @@ class CallBatch:
 
     def command(self) -> bytes:
         """Return the command in the server's format."""
-        first = self.calls[0]
-        words = [*first.form.batch, *first.args[:SHARED_WORDS]]
+        words = [*self.calls[0].form.batch]
         for call in self.calls:
-            args = call.args[SHARED_WORDS:]
+            args = call.args
             words += (call.form.script.name, len(args))
             words += args
         return pack(tuple(words))
@@ -146,17 +148,13 @@ def grouped(calls: Sequence[StoreCall]) -> list[StoreCall | CallBatch]:
             sent.append(call)
             continue
         size += call.size
-        if (
-            group
-            and (
-                size > BATCH_BYTES_MAX
-                or len(group) >= BATCH_CALLS_MAX
-                # One that is resent goes alone.
-                or call.turns
-                or group[0].turns
-                or call.form.batch != group[0].form.batch
-                or call.args[:SHARED_WORDS] != group[0].args[:SHARED_WORDS]
-            )
+        if group and (
+            size > BATCH_BYTES_MAX
+            or len(group) >= BATCH_CALLS_MAX
+            # One that is resent goes alone.
+            or call.turns
+            or group[0].turns
+            or call.form.batch != group[0].form.batch
         ):
             sent.append(_sent(group))
             group, size = [], call.size

@@ -55,13 +55,15 @@ class JobScripts:
         self, cell: Cell, jobs: Sequence[tuple[str, JobSpec, bytes, int]], audio: bytes = b""
     ) -> Awaitable[list[Submitted]]:
         """Admit the jobs of one utterance in one step: id, spec, body and `park` of each."""
-        words: list[Word] = [self._policy, audio]
+        words: list[Word] = [audio]
         size = len(audio)
         for job, spec, body, park in jobs:
             words += (job, pack(spec), body, park)
             size += len(body)
         read = partial(read_all_submitted, cell)
-        return self._runner.ask("job_submit", cell, tuple(words), read, size)
+        return self._runner.ask(
+            "job_submit", cell, self._policy, tuple(words), read=read, size=size
+        )
 
     async def place(self, cell: Cell, job: str, *, park: int = 0) -> Submitted:
         """Place a waiting job in this cell; if no node is free it is queued (or stays parked)."""
@@ -120,10 +122,12 @@ class JobScripts:
         For a job with listeners the payload is given twice: with and without its sound.
         """
         payload, text = payload if isinstance(payload, tuple) else (payload, b"")
-        reason = reason_word(reason) if reason != "-" else reason
-        args = (self._policy, job, attempt, node, kind, reason, payload, text)
+        args: tuple[Word, ...] = (job, attempt, node, kind, payload)
+        if text or reason != "-":  # few have one
+            args = (*args, reason_word(reason) if reason != "-" else reason, text)
         read = partial(read_settled, cell, job, payload, text)
-        return self._runner.ask("job_settle", cell, args, read, len(payload) + len(text))
+        size = len(payload) + len(text)
+        return self._runner.ask("job_settle", cell, self._policy, args, read=read, size=size)
 
     async def failover(
         self, cell: Cell, job: str, attempt: int, *, node: str = "", reason: str, park: int = 0

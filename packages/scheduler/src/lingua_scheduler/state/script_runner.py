@@ -29,8 +29,8 @@ class ScriptRunner:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._scripts = load_scripts()
-        # What calls have in common, by script and cell.
-        self._forms: dict[tuple[str, Cell], CallForm] = {}
+        # What calls have in common, by script, cell, policy and time.
+        self._forms: dict[tuple[str, Cell, bytes, int], CallForm] = {}
         self.now_ms = 0
 
     def run(self, name: str, cell: Cell, args: tuple[Word, ...] = ()) -> Awaitable[list[Any]]:
@@ -42,7 +42,9 @@ class ScriptRunner:
         self,
         name: str,
         cell: Cell,
+        policy: bytes,
         args: tuple[Word, ...],
+        *,
         read: Callable[[Any], T],
         size: int,
     ) -> Awaitable[T]:
@@ -50,11 +52,16 @@ class ScriptRunner:
 
         `size`: how long the arguments are that may be long.
         """
-        form = self._forms.get((name, cell))
+        form = self._forms.get((name, cell, policy, self.now_ms))
         if form is None:
-            form = CallForm.of(self._scripts[name], cell.slot, cell.keys)
-            self._forms[name, cell] = form
-        return self.connection.ask(form, (self.now_ms, *args), read, size)
+            form = self._form_of(name, cell, policy)
+        return self.connection.ask(form, args, read, size)
+
+    def _form_of(self, name: str, cell: Cell, policy: bytes) -> CallForm:
+        form = CallForm.of(self._scripts[name], cell.slot, cell.keys, (self.now_ms, policy))
+        if not self.now_ms:  # in tests each call may have a time of its own
+            self._forms[name, cell, policy, 0] = form
+        return form
 
     def command(self, cell: Cell, words: tuple[Word, ...]) -> Awaitable[Any]:
         """Send one command to the slot of a cell."""

@@ -1,7 +1,8 @@
 -- Ends a job with the outcome that its holder reports, and releases all outcomes that are next.
 -- KEYS: due
 -- ARGV: now_ms, policy, job id, attempt, node, kind (completed | completed_no_text | failed),
---   reason, payload, text (the payload without sound, if it is for listeners)
+--   payload; if there is one: reason (`-`: none), text (the payload without sound, if it is for
+--   listeners)
 -- Returns: `epoch owner session seq entry` if this job's outcome is the only effect, its entry
 --   without its payload
 --   | {SETTLED, epoch, owner, session, outcomes, [freed foreign lease ...] | 0,
@@ -29,6 +30,7 @@ end
 
 local function job_settle(ARGV)
   local policy, job, attempt, node = policy_of(ARGV[2]), ARGV[3], number_of(ARGV[4]), ARGV[5]
+  local kind, payload, reason, text = ARGV[6], ARGV[7], ARGV[8] or '-', ARGV[9] or ''
   local record = job_read(job)
   if not record then return { Reply.NO_JOB } end
   if record.attempt ~= attempt or record.node == '' then
@@ -37,7 +39,7 @@ local function job_settle(ARGV)
   if record.node ~= node then return { Reply.NODE_MISMATCH, record.node } end
   if record.ended then
     local known = redis.call('HMGET', JOB .. job, 'outcome', 'seq')
-    if known[1] == ARGV[6] then return { Reply.ALREADY, known[1], tonumber(known[2] or 0) } end
+    if known[1] == kind then return { Reply.ALREADY, known[1], tonumber(known[2] or 0) } end
     return { Reply.JOB_ENDED, known[1] }
   end
 
@@ -47,9 +49,9 @@ local function job_settle(ARGV)
   end
   local n = job_unhold(job, record, freed)
   local own = #out + 2
-  local s = job_finish(job, record, ARGV[6], ARGV[7], ARGV[8], policy, out, ARGV[9])
+  local s = job_finish(job, record, kind, reason, payload, policy, out, text)
   -- The payload is not returned: translated speech is large, and the caller has it.
-  if out[own] and not spec.audience then out[own] = string.sub(out[own], 1, -1 - #ARGV[8]) end
+  if out[own] and not spec.audience then out[own] = string.sub(out[own], 1, -1 - #payload) end
   if n and n[N_POOL] then serve_waiting(node, n[N_POOL], policy, placed) end
   local told = settled_text(s, spec, out, own, freed, placed)
   if told then return told end
