@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from browser_stage import chromium, open_page, problems_of, sentence, spoken_file
+from browser_stage import (
+    chromium,
+    open_page,
+    problems_of,
+    sentence,
+    spoken_file,
+    until_served,
+)
 from lingua_client import Outcome, connect
 from lingua_process import running
 from lingua_scheduler.auth.tokens import TokenKeys
@@ -58,6 +65,7 @@ def proxied(
         token = KEYS.issue_node("n").reveal()
         with running([*NODE, *where, "--token", token], folder) as node:
             node.until("registered as")
+            until_served(made.scheduler.url())
             yield made
 
 
